@@ -1,0 +1,2 @@
+//! The `ember` command.
+fn main() {}
