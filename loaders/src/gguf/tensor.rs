@@ -1,0 +1,46 @@
+//! What a file says about one tensor.
+
+use std::ops::Range;
+
+use super::types::GgmlType;
+
+/// Name, type, shape and place of a tensor.
+#[derive(Clone, Debug)]
+pub struct TensorInfo {
+    /// The name, such as `blk.0.attn_q.weight`.
+    pub name: String,
+    /// The element type.
+    pub ty: GgmlType,
+    /// One to four sizes, the contiguous dimension first: a matrix of `rows` x `cols` is `[cols, rows]`.
+    pub dims: Vec<usize>,
+    pub(super) shard: usize,
+    /// Where the data lies in the shard's file.
+    pub(super) range: Range<usize>,
+}
+
+impl TensorInfo {
+    /// The row length, `dims[0]`.
+    pub fn cols(&self) -> usize {
+        self.dims[0]
+    }
+
+    /// The number of rows: the product of all dimensions but the first.
+    pub fn rows(&self) -> usize {
+        self.dims[1..].iter().product()
+    }
+
+    /// The number of weights.
+    pub fn n_elements(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// The size of the data in bytes.
+    pub fn n_bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Where the data starts in its file, in bytes.
+    pub fn file_offset(&self) -> usize {
+        self.range.start
+    }
+}
