@@ -1,1 +1,100 @@
-//! Checkpoints.
+//! Checkpoints: a GGUF model or an HF folder, with its hyperparameters read and every tensor checked.
+//!
+//! Both kinds look the same afterwards: tensors have GGUF names, and the Q and K rows of architectures that rotate
+//! adjacent pairs are in that order.
+
+mod config;
+mod error;
+mod gguf_config;
+mod keys;
+mod layout;
+mod llama_label;
+mod query_scale;
+mod rope;
+mod weight;
+
+use std::path::{Path, PathBuf};
+
+pub use config::{Arch, ModelConfig};
+pub use error::CheckpointError;
+pub use query_scale::QueryScale;
+pub use rope::{RopeConfig, RopePairing, RopeScaling};
+pub use weight::WeightTensor;
+
+use crate::gguf::Gguf;
+use layout::Inventory;
+
+/// A model's hyperparameters and weights, checked against each other.
+pub struct Checkpoint {
+    path: PathBuf,
+    config: ModelConfig,
+    unused_tensors: Vec<String>,
+    source: Source,
+}
+
+enum Source {
+    Gguf(Gguf),
+}
+
+impl Checkpoint {
+    /// Opens a GGUF file (any shard of a split one) or an HF folder.
+    ///
+    /// # Errors
+    /// When the file is malformed, the architecture is not supported, a value cannot be used, or a tensor is
+    /// missing, has the wrong shape, or would be ignored although it matters.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        Self::from_gguf(Gguf::open(path.as_ref())?)
+    }
+
+    /// Checks a GGUF model that is already open.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_gguf(gguf: Gguf) -> Result<Self, CheckpointError> {
+        let inventory = Inventory::of_gguf(&gguf);
+        let (config, unused_tensors) = gguf_config::read(gguf.metadata(), &inventory)?;
+        let path = gguf.paths().first().cloned().unwrap_or_default();
+        Ok(Self { path, config, unused_tensors, source: Source::Gguf(gguf) })
+    }
+
+    /// The hyperparameters.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The GGUF file, unless the checkpoint is an HF folder.
+    pub fn gguf(&self) -> Option<&Gguf> {
+        match &self.source {
+            Source::Gguf(gguf) => Some(gguf),
+        }
+    }
+
+    /// The GGUF file (the first shard) or the HF folder; empty for a GGUF model read from memory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names of tensors that the checkpoint has and the model does not use, sorted; ignoring them is harmless.
+    pub fn unused_tensors(&self) -> &[String] {
+        &self.unused_tensors
+    }
+
+    /// The tensor of this GGUF name, such as `blk.3.attn_q.weight`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn tensor(&self, name: &str) -> Result<WeightTensor, CheckpointError> {
+        self.opt_tensor(name).ok_or_else(|| CheckpointError::NoSuchTensor(name.to_owned()))
+    }
+
+    /// The tensor of this GGUF name, if there is one.
+    pub fn opt_tensor(&self, name: &str) -> Option<WeightTensor> {
+        match &self.source {
+            Source::Gguf(gguf) => {
+                let info = gguf.tensor(name)?;
+                let (name, dims) = (info.name.clone(), info.dims.clone());
+                Some(WeightTensor { name, ty: info.ty, dims, bytes: gguf.bytes(info) })
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Hyperparameters of a checkpoint, the same for GGUF files and HF folders.
+
+use std::fmt;
+
+use super::error::CheckpointError;
+use super::query_scale::QueryScale;
+use super::rope::{RopeConfig, RopePairing};
+
+/// An architecture that can be loaded. All are pre-norm decoders with RMSNorm, rotary positions and SwiGLU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arch {
+    /// Qwen3, dense: RMSNorm on each head of Q and K.
+    Qwen3,
+    /// Mistral Small 3.x and Ministral 3.
+    Mistral3,
+    /// Llama 2 and 3, SmolLM2, Mistral 7B, Nemo and other dense relatives.
+    Llama,
+    /// Qwen2 and Qwen2.5: biases on Q, K and V.
+    Qwen2,
+}
+
+impl Arch {
+    /// Every supported architecture.
+    pub const ALL: [Arch; 4] = [Arch::Qwen3, Arch::Mistral3, Arch::Llama, Arch::Qwen2];
+
+    /// The name used in `general.architecture`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::Qwen3 => "qwen3",
+            Arch::Mistral3 => "mistral3",
+            Arch::Llama => "llama",
+            Arch::Qwen2 => "qwen2",
+        }
+    }
+
+    /// Which elements of a head rotate together.
+    pub fn rope_pairing(self) -> RopePairing {
+        match self {
+            Arch::Mistral3 | Arch::Llama => RopePairing::Adjacent,
+            Arch::Qwen3 | Arch::Qwen2 => RopePairing::Half,
+        }
+    }
+
+    /// Whether each head of Q and K is normalised before its rotation.
+    pub fn has_qk_norm(self) -> bool {
+        self == Arch::Qwen3
+    }
+
+    /// Whether Q, K and V must have biases, given whether the checkpoint has any.
+    pub(super) fn needs_qkv_bias(self, found: bool) -> bool {
+        match self {
+            Arch::Qwen2 => true,
+            Arch::Qwen3 => false,
+            Arch::Llama | Arch::Mistral3 => found,
+        }
+    }
+
+    /// Whether the architecture may have frequency factors (`rope_freqs.weight`).
+    pub(super) fn takes_rope_freqs(self) -> bool {
+        matches!(self, Arch::Llama | Arch::Mistral3)
+    }
+
+    /// What a file must hold to be loaded as this architecture, for error messages.
+    pub(super) fn requirements(self) -> &'static str {
+        match self {
+            Arch::Qwen3 => "qwen3: dense, with attn_q_norm and attn_k_norm, no biases",
+            Arch::Mistral3 => {
+                "mistral3: dense, no Q/K norms (also under the label llama, when the tokenizer is tekken with \
+                 [INST], [/INST], [SYSTEM_PROMPT] and [/SYSTEM_PROMPT])"
+            }
+            Arch::Llama => "llama: dense, no Q/K norms, rope_freqs.weight allowed",
+            Arch::Qwen2 => "qwen2: dense, with biases on attn_q, attn_k and attn_v",
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Hyperparameters, checked: no size is 0, every division is exact, and every tensor has the shape they give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    /// The architecture that serves the checkpoint.
+    pub arch: Arch,
+    /// `general.name`, or the HF folder's name.
+    pub name: Option<String>,
+    /// Decoder blocks.
+    pub n_layers: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width inside the feed-forward block.
+    pub ffn_size: usize,
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key/value heads; divides `n_heads`.
+    pub n_kv_heads: usize,
+    /// Width of a head; not always `hidden_size / n_heads`. Even.
+    pub head_dim: usize,
+    /// Rows of the embedding and of the head.
+    pub vocab_size: usize,
+    /// Longest context the model was made for, in tokens.
+    pub context_length: usize,
+    /// Epsilon of every RMSNorm.
+    pub norm_eps: f32,
+    /// Rotary positions.
+    pub rope: RopeConfig,
+    /// Position-dependent scale of the queries, when the checkpoint asks for it.
+    pub query_scale: Option<QueryScale>,
+    /// Factor of the attention scores when it is not `1 / sqrt(head_dim)`.
+    pub attention_scale: Option<f32>,
+    /// Whether each head of Q and K has an RMSNorm (`attn_q_norm`, `attn_k_norm`).
+    pub qk_norm: bool,
+    /// Whether Q, K and V have biases.
+    pub qkv_bias: bool,
+    /// Whether the head is the embedding (there is no `output.weight`).
+    pub tied_embeddings: bool,
+    /// The file's own architecture label when it differs from `arch`: Mistral Small 3.x labelled `llama`.
+    pub relabelled_from: Option<String>,
+}
+
+impl ModelConfig {
+    /// Factor of the attention scores.
+    pub fn score_scale(&self) -> f32 {
+        self.attention_scale.unwrap_or_else(|| 1.0 / (self.head_dim as f32).sqrt())
+    }
+
+    /// Rows of `attn_q.weight` and columns of `attn_output.weight`.
+    pub fn q_size(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Rows of `attn_k.weight` and of `attn_v.weight`.
+    pub fn kv_size(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+
+    /// Checks what one number says about another; sizes themselves are checked where they are read.
+    pub(super) fn check(&self) -> Result<(), CheckpointError> {
+        let problem = if !self.n_heads.is_multiple_of(self.n_kv_heads) {
+            format!(
+                "{} attention heads are not a multiple of {} key/value heads (attention.head_count, \
+                 attention.head_count_kv)",
+                self.n_heads, self.n_kv_heads
+            )
+        } else if !self.head_dim.is_multiple_of(2) {
+            format!(
+                "the head dimension {} (attention.key_length) is odd and cannot be rotated",
+                self.head_dim
+            )
+        } else if self.rope.dim != self.head_dim {
+            format!(
+                "rope.dimension_count is {} but the head dimension is {}; {} rotates whole heads",
+                self.rope.dim, self.head_dim, self.arch
+            )
+        } else if self.rope.freq_base <= 1.0 {
+            format!("rope.freq_base is {}; it must be greater than 1", self.rope.freq_base)
+        } else {
+            return Ok(());
+        };
+        Err(CheckpointError::Inconsistent(problem))
+    }
+}
+
+/// Checks a count or width that came from `key`: from 1 to `max`.
+pub(super) fn checked_size(key: &str, value: usize, max: usize) -> Result<usize, CheckpointError> {
+    match value {
+        0 => Err(CheckpointError::bad_value(key, "must not be 0")),
+        value if value > max => {
+            Err(CheckpointError::bad_value(key, format!("{value} is absurd (at most {max} is accepted)")))
+        }
+        value => Ok(value),
+    }
+}
+
+/// Upper bounds of sizes, far above any real model: a larger value is a damaged or hostile file, and products of
+/// values below them fit in a `usize`.
+pub(super) mod limits {
+    pub const LAYERS: usize = 1 << 10;
+    pub const WIDTH: usize = 1 << 22;
+    pub const HEADS: usize = 1 << 16;
+    pub const HEAD_DIM: usize = 1 << 14;
+    pub const VOCAB: usize = 1 << 26;
+    /// Positions are `u32`.
+    pub const CONTEXT: usize = 1 << 31;
+}

@@ -1,0 +1,128 @@
+//! Why a checkpoint cannot be loaded.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::config::Arch;
+use crate::gguf::GgufError;
+
+/// Most names that an error lists before it says how many more there are.
+const MAX_LISTED: usize = 20;
+
+/// Why a checkpoint cannot be loaded; each message names the file, key or tensor at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The GGUF file is malformed, or lacks a key.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The path holds no model of a kind that can be loaded.
+    #[error("{}: {problem}", path.display())]
+    NotACheckpoint {
+        /// The path as given.
+        path: PathBuf,
+        /// What is wrong, and what to give instead.
+        problem: String,
+    },
+    /// The architecture is not supported.
+    #[error("architecture `{found}` is not supported; accepted are:{}", requirements())]
+    UnsupportedArchitecture {
+        /// The label found.
+        found: String,
+    },
+    /// A file labelled `llama` fits neither Mistral Small 3.x nor a plain dense llama.
+    #[error("labelled llama, but not Mistral Small 3.x ({failed_check}), and as a plain llama: {as_llama}")]
+    LlamaRefused {
+        /// The first check of Mistral Small 3.x that failed.
+        failed_check: String,
+        /// Why it cannot be loaded as a plain llama.
+        as_llama: Box<CheckpointError>,
+    },
+    /// A key holds a value that cannot be used.
+    #[error("`{key}`: {problem}")]
+    BadValue {
+        /// The metadata key, or the path within config.json.
+        key: String,
+        /// What is wrong with its value.
+        problem: String,
+    },
+    /// Two hyperparameters contradict each other.
+    #[error("{0}")]
+    Inconsistent(String),
+    /// Tensors that the architecture needs are absent.
+    #[error("{arch} needs {} that the checkpoint does not have: {}", count(names), listed(names))]
+    MissingTensors {
+        /// The architecture the checkpoint was read as.
+        arch: Arch,
+        /// Every missing name.
+        names: Vec<String>,
+    },
+    /// Tensors whose shape contradicts the metadata, or whose type cannot be used where they are.
+    #[error("{} at odds with the metadata: {}", count(problems), listed(problems))]
+    BadTensors {
+        /// One text per tensor: name, shape, expected shape.
+        problems: Vec<String>,
+    },
+    /// Tensors that would change the result and that the architecture does not know.
+    #[error(
+        "{arch} does not use {} that the checkpoint has, and ignoring them would give wrong results: {}{hint}",
+        count(names),
+        listed(names)
+    )]
+    UnexpectedTensors {
+        /// The architecture the checkpoint was read as.
+        arch: Arch,
+        /// Every such name.
+        names: Vec<String>,
+        /// What the tensors suggest the model is; empty when nothing is known.
+        hint: &'static str,
+    },
+    /// [`Checkpoint::tensor`](super::Checkpoint::tensor) was asked for a tensor that does not exist.
+    #[error("the checkpoint has no tensor `{0}`")]
+    NoSuchTensor(String),
+    /// A safetensors file is malformed.
+    #[error("{}: {problem}", path.display())]
+    Safetensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A JSON file of an HF folder is malformed.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: serde_json::Error,
+    },
+}
+
+impl CheckpointError {
+    pub(super) fn bad_value(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::BadValue { key: key.into(), problem: problem.into() }
+    }
+}
+
+fn requirements() -> String {
+    Arch::ALL.iter().map(|arch| format!("\n  {}", arch.requirements())).collect()
+}
+
+fn count(names: &[String]) -> String {
+    if names.len() == 1 { "a tensor".into() } else { format!("{} tensors", names.len()) }
+}
+
+fn listed(names: &[String]) -> String {
+    let shown = names[..names.len().min(MAX_LISTED)].join(", ");
+    match names.len().saturating_sub(MAX_LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
