@@ -6,9 +6,12 @@
 //! same to the last bit for any batch, any number of threads ([`ThreadPool`]) and any instruction set ([`Isa`]).
 
 mod activations;
+pub mod attention;
 mod block;
 mod dot;
+pub mod float;
 mod isa;
+pub mod kv;
 mod linear;
 pub mod pool;
 

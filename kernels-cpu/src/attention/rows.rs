@@ -1,0 +1,164 @@
+//! Reading the keys or values of one head, whatever their type, as eight f32 lanes at a time.
+
+use half::f16;
+
+use crate::float::lanes::{F32x8, Simd};
+use crate::kv::{Q8_0_BYTES, Q8_0_LEN};
+
+/// Rows of equal width.
+pub(super) trait Rows: Copy {
+    /// Elements `8 * octet ..` of row `row`.
+    ///
+    /// # Safety
+    /// Both must lie inside of what the rows were made from.
+    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F;
+}
+
+/// Rows in bytes, as a pool holds them.
+pub(super) trait StoredRows<'a>: Rows {
+    /// Rows that start `stride` bytes apart.
+    fn new(bytes: &'a [u8], stride: usize) -> Self;
+    /// Element `element` of row `row`.
+    fn element(self, row: usize, element: usize) -> f32;
+}
+
+/// f32 rows.
+#[derive(Clone, Copy)]
+pub(super) struct F32Rows<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+}
+
+/// f16 rows.
+#[derive(Clone, Copy)]
+pub(super) struct F16Rows<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+}
+
+/// q8_0 rows.
+#[derive(Clone, Copy)]
+pub(super) struct Q8Rows<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+}
+
+/// The `N` bytes from `start`.
+///
+/// # Safety
+/// They must lie inside of `bytes`.
+#[inline(always)]
+unsafe fn bytes_at<const N: usize>(bytes: &[u8], start: usize) -> &[u8; N] {
+    debug_assert!(start + N <= bytes.len());
+    // SAFETY: the caller keeps `start + N` inside, and an array of bytes has no alignment.
+    unsafe { &*bytes.as_ptr().add(start).cast() }
+}
+
+impl Rows for F32Rows<'_> {
+    #[inline(always)]
+    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        s.load_bytes(unsafe { bytes_at(self.bytes, row * self.stride + 32 * octet) })
+    }
+}
+
+impl<'a> StoredRows<'a> for F32Rows<'a> {
+    #[inline(always)]
+    fn new(bytes: &'a [u8], stride: usize) -> Self {
+        Self { bytes, stride }
+    }
+    #[inline(always)]
+    fn element(self, row: usize, element: usize) -> f32 {
+        let bytes = &self.bytes[row * self.stride + 4 * element..][..4];
+        f32::from_ne_bytes(bytes.try_into().expect("four bytes"))
+    }
+}
+
+impl Rows for F16Rows<'_> {
+    #[inline(always)]
+    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        s.load_f16(unsafe { bytes_at(self.bytes, row * self.stride + 16 * octet) })
+    }
+}
+
+impl<'a> StoredRows<'a> for F16Rows<'a> {
+    #[inline(always)]
+    fn new(bytes: &'a [u8], stride: usize) -> Self {
+        Self { bytes, stride }
+    }
+    #[inline(always)]
+    fn element(self, row: usize, element: usize) -> f32 {
+        let bytes = &self.bytes[row * self.stride + 2 * element..][..2];
+        f16::from_ne_bytes(bytes.try_into().expect("two bytes")).to_f32()
+    }
+}
+
+impl Rows for Q8Rows<'_> {
+    #[inline(always)]
+    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
+        let (block, octet) = (octet / 4, octet % 4);
+        let start = row * self.stride + block * Q8_0_BYTES;
+        // SAFETY: the caller's promise: the octet, hence its block, lies inside.
+        let (step, bytes): (&[u8; 2], &[u8; 8]) =
+            unsafe { (bytes_at(self.bytes, start), bytes_at(self.bytes, start + 2 + 8 * octet)) };
+        // Eleven bits times seven: the product is exact.
+        s.mul(s.splat(s.widen_f16(*step)), s.load_i8(bytes))
+    }
+}
+
+impl<'a> StoredRows<'a> for Q8Rows<'a> {
+    #[inline(always)]
+    fn new(bytes: &'a [u8], stride: usize) -> Self {
+        Self { bytes, stride }
+    }
+    #[inline(always)]
+    fn element(self, row: usize, element: usize) -> f32 {
+        let block = &self.bytes[row * self.stride + element / Q8_0_LEN * Q8_0_BYTES..][..Q8_0_BYTES];
+        f16::from_ne_bytes([block[0], block[1]]).to_f32() * f32::from(block[2 + element % Q8_0_LEN] as i8)
+    }
+}
+
+/// Rows widened to f32 and padded with zeros to whole octets.
+#[derive(Clone, Copy)]
+pub(super) struct WideRows<'a> {
+    octets: &'a [F32x8],
+    per_row: usize,
+}
+
+impl Rows for WideRows<'_> {
+    #[inline(always)]
+    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
+        let at = row * self.per_row + octet;
+        debug_assert!(at < self.octets.len());
+        // SAFETY: the caller's promise.
+        s.load(unsafe { &self.octets.get_unchecked(at).0 })
+    }
+}
+
+impl<'a> WideRows<'a> {
+    /// Widens rows `range` of `from` into the same rows of `to`. `width` is the number of elements of a row.
+    ///
+    /// # Safety
+    /// `range` must lie inside of `from`, whose rows hold at least `width` elements.
+    #[inline(always)]
+    pub(super) unsafe fn widen<'b, S: Simd, R: StoredRows<'b>>(
+        s: S,
+        from: R,
+        range: std::ops::Range<usize>,
+        width: usize,
+        to: &'a mut [F32x8],
+    ) -> Self {
+        let per_row = width.div_ceil(8);
+        for (row, to) in range.clone().zip(to[range.start * per_row..].chunks_exact_mut(per_row)) {
+            for (octet, to) in to[..width / 8].iter_mut().enumerate() {
+                // SAFETY: `row` is in `range`, and the octet in the first `width` elements.
+                s.store(unsafe { from.octet(s, row, octet) }, &mut to.0);
+            }
+            for element in width / 8 * 8..width {
+                to[width / 8].0[element % 8] = from.element(row, element);
+            }
+        }
+        Self { octets: to, per_row }
+    }
+}

@@ -1,0 +1,227 @@
+//! Attention of a few query rows over one span of positions.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::rows::{F16Rows, F32Rows, Q8Rows, Rows, StoredRows, WideRows};
+use super::softmax::States;
+use super::tile::{accumulate, score};
+use crate::float::dispatch;
+use crate::float::lanes::{F32x8, Kernel, Simd, flat_mut};
+use crate::isa::Isa;
+use crate::kv::KvType;
+
+/// Where keys and values lie.
+pub(super) struct KvView<'a> {
+    pub(super) k: &'a [u8],
+    pub(super) v: &'a [u8],
+    pub(super) ty: KvType,
+    pub(super) n_kv_heads: usize,
+    pub(super) head_dim: usize,
+    /// Positions per tile.
+    pub(super) tile_len: usize,
+    /// Bytes from a tile to the next.
+    pub(super) tile_bytes: usize,
+    /// Bytes from a head to the next within a tile.
+    pub(super) head_bytes: usize,
+    /// Bytes from a position to the next within a tile and head.
+    pub(super) stride: usize,
+    /// Bytes of one head at one position.
+    pub(super) row_bytes: usize,
+    /// Whether a block table says where tile `i` lies; else it is the `i`th.
+    pub(super) paged: bool,
+}
+
+/// Up to this many query rows read keys and values where they are; more share a widened copy of the tile.
+const DIRECT_ROWS: usize = 2;
+
+/// Adds to `states` what the rows see in `tiles`.
+pub(super) struct Span<'a> {
+    pub(super) view: &'a KvView<'a>,
+    pub(super) block_table: &'a [u32],
+    pub(super) kv_head: usize,
+    /// Tiles, counted from position 0.
+    pub(super) tiles: Range<usize>,
+    /// Scaled queries, heads that share this key head within each token: `[tokens, group, octets]`.
+    pub(super) q: &'a [F32x8],
+    /// What each token sees.
+    pub(super) visible: &'a [Range<u32>],
+    /// One per row of `q`.
+    pub(super) states: &'a mut States,
+}
+
+impl Span<'_> {
+    pub(super) fn attend(self, isa: Isa) {
+        match self.view.ty {
+            KvType::F32 => dispatch(isa, Typed::<F32Rows>(self, PhantomData)),
+            KvType::F16 => dispatch(isa, Typed::<F16Rows>(self, PhantomData)),
+            KvType::Q8_0 => dispatch(isa, Typed::<Q8Rows>(self, PhantomData)),
+        }
+    }
+}
+
+/// [`Span`] for one type of rows.
+struct Typed<'a, R>(Span<'a>, PhantomData<R>);
+
+impl<'a, R: StoredRows<'a>> Kernel for Typed<'a, R> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let span = self.0;
+        let KvView { head_dim, tile_len, stride, row_bytes, .. } = *span.view;
+        let rows = span.states.seen.len();
+        let direct = rows <= DIRECT_ROWS && head_dim.is_multiple_of(8);
+        let mut wide = vec![F32x8::default(); if direct { 0 } else { tile_len * head_dim.div_ceil(8) }];
+        let mut scores = vec![F32x8::default(); rows * tile_len.div_ceil(8)];
+        let mut tile =
+            Tile { q: span.q, scores: flat_mut(&mut scores), visible: vec![0..0; rows], states: span.states };
+        for index in span.tiles {
+            let Some(seen) = tile.look(index * tile_len, tile_len, span.visible) else { continue };
+            let at = if span.view.paged { span.block_table[index] as usize } else { index };
+            let start = at * span.view.tile_bytes + span.kv_head * span.view.head_bytes;
+            let end = start + (seen.end - 1) * stride + row_bytes;
+            let keys = R::new(&span.view.k[start..end], stride);
+            let values = R::new(&span.view.v[start..end], stride);
+            // SAFETY: the slices above hold the rows up to `seen.end`, each of `head_dim` elements.
+            unsafe {
+                if direct {
+                    tile.score(s, keys);
+                    tile.weigh(s);
+                    tile.accumulate(s, values);
+                } else {
+                    tile.score(s, WideRows::widen(s, keys, aligned(&seen), head_dim, &mut wide));
+                    tile.weigh(s);
+                    tile.accumulate(s, WideRows::widen(s, values, seen.clone(), head_dim, &mut wide));
+                }
+            }
+        }
+    }
+}
+
+/// `range`, begun where [`score`] begins to read.
+fn aligned(range: &Range<usize>) -> Range<usize> {
+    range.start / 4 * 4..range.end
+}
+
+/// One tile's work in three steps: [`Tile::score`], [`Tile::weigh`], [`Tile::accumulate`].
+struct Tile<'a> {
+    /// `[rows, octets]`.
+    q: &'a [F32x8],
+    /// Scores, then weights: `[rows, positions padded to whole octets]`.
+    scores: &'a mut [f32],
+    /// What each row sees of the tile.
+    visible: Vec<Range<usize>>,
+    states: &'a mut States,
+}
+
+impl Tile<'_> {
+    /// Turns to the tile of `len` positions from `start`; what of it any row sees, or nothing.
+    fn look(&mut self, start: usize, len: usize, visible: &[Range<u32>]) -> Option<Range<usize>> {
+        let group = self.visible.len() / visible.len();
+        let mut seen = usize::MAX..0;
+        for (token, rows) in visible.iter().zip(self.visible.chunks_exact_mut(group)) {
+            let first = (token.start as usize).max(start);
+            let end = (token.end as usize).min(start + len);
+            let range = if first < end { first - start..end - start } else { 0..0 };
+            if !range.is_empty() {
+                seen = seen.start.min(range.start)..seen.end.max(range.end);
+            }
+            rows.fill(range);
+        }
+        (!seen.is_empty()).then_some(seen)
+    }
+
+    /// # Safety
+    /// `keys` has every visible position.
+    #[inline(always)]
+    unsafe fn score<S: Simd, R: Rows>(&mut self, s: S, keys: R) {
+        let rows = self.visible.len();
+        let mut first = 0;
+        while first < rows {
+            // SAFETY: the caller's promise.
+            first += unsafe {
+                match together(rows - first) {
+                    1 => self.score_rows::<S, R, 1>(s, first, keys),
+                    2 => self.score_rows::<S, R, 2>(s, first, keys),
+                    _ => self.score_rows::<S, R, 3>(s, first, keys),
+                }
+            };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn score_rows<S: Simd, R: Rows, const N: usize>(&mut self, s: S, first: usize, keys: R) -> usize {
+        let mut seen = usize::MAX..0;
+        for range in self.visible[first..first + N].iter().filter(|range| !range.is_empty()) {
+            seen = seen.start.min(range.start)..seen.end.max(range.end);
+        }
+        if !seen.is_empty() {
+            let q = rows_of(self.q, self.visible.len(), first);
+            let scores = rows_of_mut(self.scores, self.visible.len(), first);
+            // SAFETY: the caller's promise.
+            unsafe { score::<S, R, N>(s, q, keys, seen, scores) };
+        }
+        N
+    }
+
+    #[inline(always)]
+    fn weigh<S: Simd>(&mut self, s: S) {
+        let width = self.scores.len() / self.visible.len();
+        let rows = self.scores.chunks_exact_mut(width).zip(&self.visible);
+        for (row, (scores, visible)) in rows.enumerate().filter(|(_, (_, visible))| !visible.is_empty()) {
+            self.states.add_scores(s, row, scores, visible.clone());
+        }
+    }
+
+    /// # Safety
+    /// `values` has every visible position.
+    #[inline(always)]
+    unsafe fn accumulate<S: Simd, R: Rows>(&mut self, s: S, values: R) {
+        let rows = self.visible.len();
+        let mut first = 0;
+        while first < rows {
+            // SAFETY: the caller's promise.
+            first += unsafe {
+                match together(rows - first) {
+                    1 => self.accumulate_rows::<S, R, 1>(s, first, values),
+                    2 => self.accumulate_rows::<S, R, 2>(s, first, values),
+                    _ => self.accumulate_rows::<S, R, 3>(s, first, values),
+                }
+            };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn accumulate_rows<S: Simd, R: Rows, const N: usize>(
+        &mut self,
+        s: S,
+        first: usize,
+        values: R,
+    ) -> usize {
+        let weights = rows_of(&*self.scores, self.visible.len(), first);
+        let ranges = std::array::from_fn(|n| self.visible[first + n].clone());
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<S, R, N>(s, weights, values, ranges, self.states.acc_mut(first)) };
+        N
+    }
+}
+
+/// How many of `left` rows to take at once: three fill the registers, and four go better as two pairs.
+fn together(left: usize) -> usize {
+    if left == 4 { 2 } else { left.min(3) }
+}
+
+/// Rows `first .. first + N` of the `rows` in `x`.
+#[inline(always)]
+fn rows_of<T, const N: usize>(x: &[T], rows: usize, first: usize) -> [&[T]; N] {
+    let width = x.len() / rows;
+    std::array::from_fn(|n| &x[(first + n) * width..][..width])
+}
+
+/// [`rows_of`], to write to.
+#[inline(always)]
+fn rows_of_mut<T, const N: usize>(x: &mut [T], rows: usize, first: usize) -> [&mut [T]; N] {
+    let width = x.len() / rows;
+    let mut rows = x[first * width..].chunks_exact_mut(width);
+    std::array::from_fn(|_| rows.next().expect("the rows exist"))
+}
