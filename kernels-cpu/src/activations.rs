@@ -12,7 +12,7 @@ pub(crate) enum ActFormat {
     F32,
     /// Blocks of 32 with one sum each.
     Q8x32,
-    /// Blocks of 256 with sums of every 16.
+    /// Blocks of 256 with sums of every 16, see [`split_place`].
     Q8x256,
 }
 
@@ -65,6 +65,17 @@ impl QuantizedRows {
         self.sums.resize(m * cols / format.sum_len(), 0);
     }
 
+    /// Every row of rows of `cols` > 0 elements: `q`, `d` and `sums`.
+    pub(crate) fn rows_mut(
+        &mut self,
+        format: ActFormat,
+        cols: usize,
+    ) -> impl Iterator<Item = (&mut [i8], (&mut [f32], &mut [i16]))> {
+        let d = self.d.chunks_exact_mut(cols / format.block_len());
+        let sums = self.sums.chunks_exact_mut(cols / format.sum_len());
+        self.q.chunks_exact_mut(cols).zip(d.zip(sums))
+    }
+
     /// Row `index` of rows of `cols` elements.
     pub(crate) fn row(&self, format: ActFormat, index: usize, cols: usize) -> ActRow<'_> {
         let (blocks, groups) = (cols / format.block_len(), cols / format.sum_len());
@@ -77,28 +88,54 @@ impl QuantizedRows {
     }
 }
 
+/// Where the sum of group `j` (of 16) of a block of 256 is: even groups first, then the odd ones, because that is how the
+/// halves of vectors of weights meet them.
+pub(crate) const fn split_place(group: usize) -> usize {
+    group / 2 + 8 * (group % 2)
+}
+
 /// Rounds one row. `d` and `sums` have one entry per `block_len` and `sum_len` elements of `x`.
+#[inline(always)] // so that instruction sets can compile it for themselves
 pub(crate) fn quantize_row(format: ActFormat, x: &[f32], q: &mut [i8], d: &mut [f32], sums: &mut [i16]) {
-    let (block_len, sum_len) = (format.block_len(), format.sum_len());
-    for ((x, q), d) in x.chunks_exact(block_len).zip(q.chunks_exact_mut(block_len)).zip(d) {
-        *d = quantize_block(x, q);
-    }
-    for (q, sum) in q.chunks_exact(sum_len).zip(sums) {
-        *sum = q.iter().map(|&q| i16::from(q)).sum();
+    match format {
+        ActFormat::F32 => {}
+        ActFormat::Q8x32 => {
+            let blocks = x.as_chunks::<32>().0.iter().zip(q.as_chunks_mut::<32>().0);
+            for (((x, q), d), sum) in blocks.zip(d).zip(sums) {
+                *d = quantize_block(x, q);
+                *sum = sum_i8(q);
+            }
+        }
+        ActFormat::Q8x256 => {
+            let blocks = x.as_chunks::<256>().0.iter().zip(q.as_chunks_mut::<256>().0);
+            for (((x, q), d), sums) in blocks.zip(d).zip(sums.as_chunks_mut::<16>().0) {
+                *d = quantize_block(x, q);
+                for (j, q) in q.as_chunks::<16>().0.iter().enumerate() {
+                    sums[split_place(j)] = sum_i8(q);
+                }
+            }
+        }
     }
 }
 
+#[inline(always)]
+fn sum_i8(q: &[i8]) -> i16 {
+    q.iter().map(|&q| i16::from(q)).sum()
+}
+
 /// Rounds one block and returns its scale.
-fn quantize_block(x: &[f32], q: &mut [i8]) -> f32 {
+#[inline(always)]
+fn quantize_block<const N: usize>(x: &[f32; N], q: &mut [i8; N]) -> f32 {
     // As integers, the magnitudes of floats are ordered with infinity above every number and NaN above infinity.
-    let max = f32::from_bits(x.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().unwrap_or(0));
+    let max = f32::from_bits(x.iter().fold(0, |max, x| max.max(x.to_bits() & 0x7fff_ffff)));
     let inverse = 127.0 / max;
     if !max.is_finite() || !inverse.is_finite() {
         q.fill(0);
         return if max.is_finite() { 0.0 } else { f32::NAN };
     }
     for (q, x) in q.iter_mut().zip(x) {
-        *q = (x * inverse).round_ties_even() as i8;
+        // SAFETY: |x| <= max, so the product is finite and at most 127 after rounding.
+        *q = unsafe { (x * inverse).round_ties_even().to_int_unchecked::<i32>() } as i8;
     }
     max / 127.0
 }

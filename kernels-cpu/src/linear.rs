@@ -1,12 +1,24 @@
 //! `y = x W^T` for matrices in any block format.
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 
-use crate::activations::{ActFormat, ActRow, QuantizedRows, quantize_row};
+use crate::activations::{ActFormat, ActRow, QuantizedRows};
 use crate::block::Matrix;
-use crate::dot::{Kernel, PANEL_ROWS, kernel};
+use crate::dot::{Kernel, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, kernel, quantize_row};
 use crate::isa::Isa;
 use crate::pool::{self, ThreadPool};
+
+/// From this many tokens on, rearranging rows into panels pays.
+const PANEL_MIN_TOKENS: usize = 4;
+
+/// Bytes of file-layout weights per task when decoding: few enough that threads end together, enough to hide a task's
+/// cost.
+const TASK_BYTES: usize = 64 << 10;
+
+/// Panels of a task, and the int8 tokens that meet them, stay within a core's second-level cache together.
+const PANELS_BYTES: usize = 128 << 10;
+const TOKENS_BYTES: usize = 128 << 10;
 
 /// Multiplies `x` (`[m, cols]`, row-major) with every matrix of `weights` (each `[rows, cols]`) and writes
 /// `out[g]` (`[m, weights[g].rows]`, row-major), on the best instruction set and the global pool.
@@ -51,7 +63,10 @@ pub fn linear_with(
 }
 
 thread_local! {
+    /// Rounded activations of the thread's calls.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
+    /// Panels of the thread's tasks.
+    static PANELS: RefCell<Vec<Panel>> = RefCell::default();
 }
 
 /// Rounded activations of the present call, kept to reuse the memory.
@@ -62,23 +77,22 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn quantize(&mut self, isa: Isa, _pool: &ThreadPool, x: &[f32], m: usize, weights: &[Matrix<'_>]) {
+    /// Rounds `x` (`[m, cols]`) to every int8 format that the weights need.
+    fn quantize(&mut self, isa: Isa, pool: &ThreadPool, x: &[f32], m: usize, weights: &[Matrix<'_>]) {
         let cols = weights[0].cols();
         for (format, rows) in [(ActFormat::Q8x32, &mut self.q8x32), (ActFormat::Q8x256, &mut self.q8x256)] {
-            if !weights.iter().any(|weight| kernel(isa, weight.ty()).format == format) {
+            if m * cols == 0 || !weights.iter().any(|weight| kernel(isa, weight.ty()).format == format) {
                 continue;
             }
             rows.resize(format, m, cols);
-            let (blocks, groups) = (cols / format.block_len(), cols / format.sum_len());
-            for t in 0..m {
-                quantize_row(
-                    format,
-                    &x[t * cols..][..cols],
-                    &mut rows.q[t * cols..][..cols],
-                    &mut rows.d[t * blocks..][..blocks],
-                    &mut rows.sums[t * groups..][..groups],
-                );
-            }
+            let tokens: Vec<_> =
+                x.chunks_exact(cols).zip(rows.rows_mut(format, cols)).map(Mutex::new).collect();
+            pool.parallel(m, &|t| {
+                let mut token = tokens[t].lock().expect("each token is locked once");
+                let (x, (q, (d, sums))) = &mut *token;
+                // SAFETY: `linear_with` has checked that the instruction set is there.
+                unsafe { quantize_row(isa, format, x, q, d, sums) };
+            });
         }
     }
 }
@@ -118,13 +132,15 @@ struct Task {
     rows: usize,
 }
 
-/// Bytes of weights per task: small enough that threads end together, large enough to hide a task's cost.
-const TASK_BYTES: usize = 64 << 10;
-
-fn tasks(weights: &[Matrix<'_>]) -> Vec<Task> {
+/// Splits the rows of all matrices into tasks.
+fn tasks(isa: Isa, weights: &[Matrix<'_>], m: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
     for (matrix, weight) in weights.iter().enumerate() {
-        let step = (TASK_BYTES / weight.row_bytes().max(1)).next_multiple_of(PANEL_ROWS).max(PANEL_ROWS);
+        let row_bytes = weight.row_bytes().max(1);
+        let step = match panel_kernel(kernel(isa, weight.ty()), m) {
+            Some(_) => panels_per_task(weight) * PANEL_ROWS,
+            None => (TASK_BYTES / row_bytes).next_multiple_of(PANEL_ROWS).max(PANEL_ROWS),
+        };
         let starts = (0..weight.rows()).step_by(step);
         tasks.extend(starts.map(|first_row| Task {
             matrix,
@@ -135,6 +151,16 @@ fn tasks(weights: &[Matrix<'_>]) -> Vec<Task> {
     tasks
 }
 
+fn panel_kernel(kernel: Kernel, m: usize) -> Option<PanelKernel> {
+    kernel.panel.filter(|_| m >= PANEL_MIN_TOKENS)
+}
+
+fn panels_per_task(weight: &Matrix<'_>) -> usize {
+    // A panel has a byte per element and a little more; floats have four.
+    let bytes = weight.cols() * PANEL_ROWS * if weight.ty().block_len() == 1 { 4 } else { 1 };
+    (PANELS_BYTES / bytes.max(1)).clamp(1, 64)
+}
+
 fn multiply(
     isa: Isa,
     pool: &ThreadPool,
@@ -143,32 +169,95 @@ fn multiply(
     out: &mut [&mut [f32]],
 ) {
     let outputs: Vec<Output> = out.iter_mut().map(|out| Output(out.as_mut_ptr())).collect();
-    let tasks = tasks(weights);
+    let tasks = tasks(isa, weights, acts.m);
     pool.parallel(tasks.len(), &|index| {
         let task = &tasks[index];
-        run_task(
-            kernel(isa, weights[task.matrix].ty()),
-            acts,
-            &weights[task.matrix],
-            task,
-            &outputs[task.matrix],
-        );
+        let work = Work { acts, weight: &weights[task.matrix], out: outputs[task.matrix], task };
+        let kernel = kernel(isa, weights[task.matrix].ty());
+        match panel_kernel(kernel, acts.m) {
+            Some(panel) => work.run_panels(kernel.format, panel),
+            None => work.run_rows(kernel),
+        }
     });
 }
 
-fn run_task(kernel: Kernel, acts: &Activations<'_>, weight: &Matrix<'_>, task: &Task, out: &Output) {
-    let row_bytes = weight.row_bytes();
-    for first in (task.first_row..task.first_row + task.rows).step_by(PANEL_ROWS) {
-        let count = PANEL_ROWS.min(task.first_row + task.rows - first);
-        let rows = &weight.bytes()[first * row_bytes..][..count * row_bytes];
-        for t in 0..acts.m {
-            // SAFETY: `linear_with` has checked that the instruction set is there; `rows` are `count` whole rows of
+/// What a task works on.
+struct Work<'a> {
+    acts: &'a Activations<'a>,
+    weight: &'a Matrix<'a>,
+    out: Output,
+    task: &'a Task,
+}
+
+impl Work<'_> {
+    /// The first row of every panel of the task, how many rows it has, and their bytes.
+    fn row_groups(&self) -> impl Iterator<Item = (usize, usize, &[u8])> {
+        let (end, row_bytes) = (self.task.first_row + self.task.rows, self.weight.row_bytes());
+        (self.task.first_row..end).step_by(PANEL_ROWS).map(move |first| {
+            let count = PANEL_ROWS.min(end - first);
+            (first, count, &self.weight.bytes()[first * row_bytes..][..count * row_bytes])
+        })
+    }
+
+    /// Writes the outputs of rows `first..first + dots.len()` for token `t`.
+    fn write(&self, t: usize, first: usize, dots: &[f32]) {
+        let rows = self.weight.rows();
+        assert!(t < self.acts.m && first + dots.len() <= rows);
+        // SAFETY: the output is `[m, rows]` by the check in `linear_with`, and the place is inside by the one above;
+        // no other task has these rows.
+        unsafe { std::ptr::copy_nonoverlapping(dots.as_ptr(), self.out.0.add(t * rows + first), dots.len()) };
+    }
+
+    /// Rows as they are in the file.
+    fn run_rows(&self, kernel: Kernel) {
+        for (first, count, rows) in self.row_groups() {
+            for t in 0..self.acts.m {
+                // SAFETY: `linear_with` has checked that the instruction set is there; `rows` are whole rows of `cols`
+                // elements, as many as the activations have.
+                let dots = unsafe { (kernel.rows)(rows, count, self.acts.row(kernel.format, t)) };
+                self.write(t, first, &dots[..count]);
+            }
+        }
+    }
+
+    /// Rows rearranged first.
+    fn run_panels(&self, format: ActFormat, kernel: PanelKernel) {
+        PANELS.with_borrow_mut(|panels| {
+            let groups: Vec<_> = self.row_groups().collect();
+            panels.resize_with(groups.len().max(panels.len()), Panel::default);
+            for ((_, count, rows), panel) in groups.iter().zip(&mut *panels) {
+                // SAFETY: `linear_with` has checked that the instruction set is there; `rows` are whole rows.
+                unsafe { (kernel.pack)(rows, *count, panel) };
+            }
+            let element = if format == ActFormat::F32 { 4 } else { 1 };
+            let step =
+                (TOKENS_BYTES / (self.acts.cols * element).max(1)).max(1).next_multiple_of(TILE_TOKENS);
+            for start in (0..self.acts.m).step_by(step) {
+                let end = self.acts.m.min(start + step);
+                for ((first, count, _), panel) in groups.iter().zip(&*panels) {
+                    self.multiply_panel(format, kernel, panel, start..end, *first, *count);
+                }
+            }
+        });
+    }
+
+    fn multiply_panel(
+        &self,
+        format: ActFormat,
+        kernel: PanelKernel,
+        panel: &Panel,
+        tokens: std::ops::Range<usize>,
+        first: usize,
+        count: usize,
+    ) {
+        for tile in tokens.clone().step_by(TILE_TOKENS) {
+            // A last tile that is not full repeats its last token.
+            let x = std::array::from_fn(|i| self.acts.row(format, (tile + i).min(tokens.end - 1)));
+            // SAFETY: `linear_with` has checked that the instruction set is there; the panel was packed from rows of
             // `cols` elements, as many as the activations have.
-            let dots = unsafe { (kernel.rows)(rows, count, acts.row(kernel.format, t)) };
-            for (i, dot) in dots[..count].iter().enumerate() {
-                // SAFETY: the output is `[m, rows]` by the check in `linear_with`, t < m and first + i < rows; no
-                // other task writes this element.
-                unsafe { *out.0.add(t * weight.rows() + first + i) = *dot };
+            let dots = unsafe { (kernel.multiply)(panel, &x) };
+            for (t, dots) in (tile..tokens.end).zip(&dots) {
+                self.write(t, first, &dots[..count]);
             }
         }
     }

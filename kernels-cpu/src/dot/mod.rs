@@ -12,36 +12,109 @@
 //! Sums of integers are exact, so a kernel may split and order them as it likes. Since an output has one accumulator,
 //! rows can be the lanes of a vector, whether they come from the file's layout or a repacked one.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod format;
 mod scalar;
 
-use crate::activations::{ActFormat, ActRow};
+use crate::activations::{self, ActFormat, ActRow};
 use crate::block::BlockType;
 use crate::isa::Isa;
 
 /// Rows that one call of a kernel handles.
 pub(crate) const PANEL_ROWS: usize = 8;
 
+/// Tokens that one call of a panel kernel handles.
+pub(crate) const TILE_TOKENS: usize = 4;
+
 /// Dot products of up to [`PANEL_ROWS`] consecutive rows with one token.
 ///
-/// `rows` holds `row_count` rows of `rows.len() / row_count` bytes; entries of the result past `row_count` are
+/// `rows` holds `row_count` > 0 rows of `rows.len() / row_count` bytes; entries of the result past `row_count` are
 /// unspecified.
 ///
 /// # Safety
-/// The instruction set of the kernel must be available, and `rows` must be whole rows of as many elements as `x`.
+/// The instruction set of the kernel must be available, and `rows` must be whole rows of as many elements as `x`, which
+/// must be in the kernel's format.
 pub(crate) type RowsKernel = unsafe fn(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS];
 
 /// The kernels for one type of weights on one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
-    /// What `rows` wants the activations as.
+    /// What the kernels want the activations as.
     pub format: ActFormat,
+    /// For few tokens.
     pub rows: RowsKernel,
+    /// For many tokens, where the instruction set has something faster than `rows` for each.
+    pub panel: Option<PanelKernel>,
+}
+
+/// A pair of kernels that first rearrange eight rows and then multiply them with many tokens.
+#[derive(Clone, Copy)]
+pub(crate) struct PanelKernel {
+    /// Rearranges `row_count` > 0 rows.
+    ///
+    /// # Safety
+    /// The instruction set must be available and `rows` must be whole rows.
+    pub pack: unsafe fn(rows: &[u8], row_count: usize, panel: &mut Panel),
+    /// Dot products of a panel's rows with each of the tokens.
+    ///
+    /// # Safety
+    /// The instruction set must be available, `panel` come from this pair's `pack`, and each of `x` have as many
+    /// elements as its rows, in the kernel's format.
+    pub multiply: unsafe fn(panel: &Panel, x: &[ActRow<'_>; TILE_TOKENS]) -> [[f32; PANEL_ROWS]; TILE_TOKENS],
+}
+
+/// Eight rows in a layout that their [`PanelKernel`] knows.
+#[derive(Default)]
+pub(crate) struct Panel {
+    chunks: Vec<Chunk>,
+}
+
+/// A vector's worth of bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+pub(crate) struct Chunk([u8; 32]);
+
+impl Panel {
+    /// Makes the panel `len` chunks long; their contents are whatever was there before.
+    pub(crate) fn resize(&mut self, len: usize) -> &mut [Chunk] {
+        self.chunks.resize(len, Chunk([0; 32]));
+        &mut self.chunks
+    }
+
+    /// The contents.
+    pub(crate) fn chunks(&self) -> &[Chunk] {
+        &self.chunks
+    }
 }
 
 /// The kernels for weights of type `ty`.
-pub(crate) fn kernel(_isa: Isa, ty: BlockType) -> Kernel {
-    scalar::kernel(ty)
+pub(crate) fn kernel(isa: Isa, ty: BlockType) -> Kernel {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => avx2::kernel(ty),
+        _ => scalar::kernel(ty),
+    }
+}
+
+/// Rounds one row of activations, see [`activations::quantize_row`].
+///
+/// # Safety
+/// `isa` must be available.
+pub(crate) unsafe fn quantize_row(
+    isa: Isa,
+    format: ActFormat,
+    x: &[f32],
+    q: &mut [i8],
+    d: &mut [f32],
+    sums: &mut [i16],
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: by this function's contract.
+        Isa::Avx2 => unsafe { avx2::quantize_row(format, x, q, d, sums) },
+        _ => activations::quantize_row(format, x, q, d, sums),
+    }
 }
 
 /// Activations that weights of type `ty` are multiplied with.

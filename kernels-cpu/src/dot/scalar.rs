@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::format::*;
 use super::{Kernel, PANEL_ROWS, RowsKernel, act_format};
-use crate::activations::ActRow;
+use crate::activations::{ActRow, split_place};
 use crate::block::BlockType;
 
 pub(super) fn kernel(ty: BlockType) -> Kernel {
@@ -26,7 +26,7 @@ pub(super) fn kernel(ty: BlockType) -> Kernel {
         T::Q6_K => rows256::<Q6K>,
         T::IQ4_XS => rows256::<Iq4Xs>,
     };
-    Kernel { format: act_format(ty), rows }
+    Kernel { format: act_format(ty), rows, panel: None }
 }
 
 fn each_row(rows: &[u8], row_count: usize, dot: impl Fn(&[u8]) -> f32) -> [f32; PANEL_ROWS] {
@@ -62,8 +62,7 @@ fn rows256<F: Super256>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; P
             let dot: i32 = groups.zip(scales).map(|((q, x), scale)| i32::from(scale) * dot_i8(q, x)).sum();
             acc = (dot as f32).mul_add(f16_at(block, F::D_AT) * x.d[i], acc);
             if F::HAS_MIN {
-                let min: i32 =
-                    mins.iter().zip(x_sums).map(|(&min, &sum)| i32::from(min) * i32::from(sum)).sum();
+                let min: i32 = (0..16).map(|j| i32::from(mins[j]) * i32::from(x_sums[split_place(j)])).sum();
                 acc = (-(f16_at(block, F::D_AT + 2) * x.d[i])).mul_add(min as f32, acc);
             }
         }

@@ -1,0 +1,123 @@
+//! Eight rows in the file's layout times one token: for decoding, where each weight is used once.
+
+use std::arch::x86_64::*;
+
+use super::codes32::Codes32;
+use super::codes256::Codes256;
+use super::vector::*;
+use crate::activations::ActRow;
+use crate::dot::PANEL_ROWS;
+
+/// Where each of eight rows starts; rows past the last are the last one again.
+#[inline]
+pub(super) fn row_starts(rows: &[u8], row_count: usize) -> [*const u8; PANEL_ROWS] {
+    let row_bytes = rows.len() / row_count;
+    std::array::from_fn(|r| rows[r.min(row_count - 1) * row_bytes..].as_ptr())
+}
+
+/// Kernel for blocks of 32.
+///
+/// # Safety
+/// As [`RowsKernel`](crate::dot::RowsKernel).
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn rows32<F: Codes32>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
+    let mut blocks = row_starts(rows, row_count);
+    let mut acc = _mm256_setzero_ps();
+    for ((x_q, &x_d), &x_sum) in x.q.as_chunks::<32>().0.iter().zip(x.d).zip(x.sums) {
+        // SAFETY: every pointer is at a whole block of its row: rows have as many blocks as `x`.
+        let (codes, d, m) = unsafe {
+            (
+                blocks.map(|block| F::codes(block)),
+                gather_f16(&blocks, 0),
+                if F::HAS_MIN { gather_f16(&blocks, 2) } else { _mm256_setzero_ps() },
+            )
+        };
+        // SAFETY: `x_q` has 32 bytes.
+        let x_q = unsafe { load(x_q.as_ptr().cast()) };
+        let pairs = codes.map(|codes| {
+            if F::SIGNED { multiply_pairs::<true>(codes, x_q) } else { multiply_pairs::<false>(codes, x_q) }
+        });
+        let dot = match F::DEPTH {
+            8 => sum_rows_i16::<8>(pairs),
+            4 => sum_rows_i16::<4>(pairs),
+            _ => sum_rows_i32(pairs.map(|pairs| widen_pairs(pairs))),
+        };
+        let dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(F::OFFSET * i32::from(x_sum)));
+        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, _mm256_set1_ps(x_d)), acc);
+        if F::HAS_MIN {
+            acc = _mm256_fmadd_ps(m, _mm256_set1_ps(x_d * f32::from(x_sum)), acc);
+        }
+        blocks = blocks.map(|block| block.wrapping_add(F::BYTES));
+    }
+    to_array(acc)
+}
+
+/// Kernel for superblocks of 256.
+///
+/// # Safety
+/// As [`RowsKernel`](crate::dot::RowsKernel).
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn rows256<F: Codes256>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
+    let mut blocks = row_starts(rows, row_count);
+    let mut acc = _mm256_setzero_ps();
+    let x_blocks = x.q.as_chunks::<256>().0.iter().zip(x.sums.as_chunks::<16>().0);
+    for ((x_q, x_sums), &x_d) in x_blocks.zip(x.d) {
+        // SAFETY: 16 sums of two bytes.
+        let x_sums = unsafe { load(x_sums.as_ptr().cast()) };
+        let (mut dots, mut mins) = ([_mm256_setzero_si256(); 8], [_mm256_setzero_si256(); 8]);
+        for r in 0..PANEL_ROWS {
+            // SAFETY: every pointer is at a whole superblock of its row: rows have as many as `x`.
+            (dots[r], mins[r]) = unsafe { dot256::<F>(blocks[r], x_q, x_sums) };
+        }
+        // SAFETY: as above.
+        let (d, dmin) = unsafe {
+            (
+                gather_f16(&blocks, F::D_AT),
+                if F::HAS_MIN { gather_f16(&blocks, F::D_AT + 2) } else { _mm256_setzero_ps() },
+            )
+        };
+        let x_d = _mm256_set1_ps(x_d);
+        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum_rows_i32(dots)), _mm256_mul_ps(d, x_d), acc);
+        if F::HAS_MIN {
+            acc = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, x_d), _mm256_cvtepi32_ps(sum_rows_i32(mins)), acc);
+        }
+        blocks = blocks.map(|block| block.wrapping_add(F::BYTES));
+    }
+    to_array(acc)
+}
+
+/// `sum scale q_w q_x` and `sum min q_x` of one superblock, each spread over eight lanes.
+///
+/// # Safety
+/// AVX2 must be available and `block` readable for a whole superblock.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn dot256<F: Codes256>(block: *const u8, x_q: &[i8; 256], x_sums: __m256i) -> (__m256i, __m256i) {
+    // SAFETY: by this function's contract.
+    let (codes, (scales, mins)) = unsafe { (F::codes(block), F::split_scales(block)) };
+    let mut dot = _mm256_setzero_si256();
+    for (j, (codes, x)) in codes.into_iter().zip(x_q.as_chunks::<32>().0).enumerate() {
+        // SAFETY: `x` has 32 bytes.
+        let x = unsafe { load(x.as_ptr().cast()) };
+        let pairs =
+            if F::SIGNED { multiply_pairs::<true>(codes, x) } else { multiply_pairs::<false>(codes, x) };
+        let element = _mm256_set1_epi16(0x0100 + 0x0202 * j as i16);
+        let scale = _mm256_shuffle_epi8(scales, element);
+        dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, scale));
+    }
+    if F::OFFSET != 0 {
+        let offset = _mm256_mullo_epi16(scales, _mm256_set1_epi16(F::OFFSET));
+        dot = _mm256_sub_epi32(dot, _mm256_madd_epi16(offset, x_sums));
+    }
+    (dot, _mm256_madd_epi16(mins, x_sums))
+}
+
+/// The lanes of a vector.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn to_array(v: __m256) -> [f32; 8] {
+    let mut out = [0.0; 8];
+    // SAFETY: `out` has 32 bytes.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), v) };
+    out
+}
