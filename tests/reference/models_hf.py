@@ -1,5 +1,6 @@
 """Tiny Hugging Face models with seeded weights, their tokenizers, and their logits."""
 
+import copy
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,8 +148,8 @@ def build(spec: Spec) -> torch.nn.Module:
 def save(model: torch.nn.Module, spec: Spec, folder: Path):
     """The folder as transformers writes it, in `hf_dtype` if the spec has one (the weights are exact in it)."""
     dtype = getattr(torch, spec.hf_dtype or "float32")
-    model.to(dtype).save_pretrained(folder, max_shard_size=spec.hf_shard)
-    model.float()
+    # A copy: the conversion also rounds the buffer of rotation frequencies.
+    copy.deepcopy(model).to(dtype).save_pretrained(folder, max_shard_size=spec.hf_shard)
     (folder / "generation_config.json").unlink(missing_ok=True)
     if spec.architecture:
         config = json.loads((folder / "config.json").read_text())
