@@ -35,7 +35,7 @@ impl Storage {
 
 impl MappedBytes {
     /// Maps the whole of `file`, which must not be empty.
-    pub(super) fn map(file: &File) -> io::Result<Self> {
+    pub(crate) fn map(file: &File) -> io::Result<Self> {
         // SAFETY: the map is read-only and private to this handle, so no Rust code writes to it. Another
         // process that changes the file in place could still change the bytes: the type's documentation
         // excludes that, and nothing here relies on bytes staying equal between two reads except for the

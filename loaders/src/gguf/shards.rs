@@ -39,6 +39,7 @@ impl<'a> ShardName<'a> {
 }
 
 /// The number of files of the model that a file with this metadata belongs to; 1 when it is not split.
+/// llama.cpp's merge tool leaves `split.count` = 0 behind.
 fn split_count(metadata: &Metadata) -> Result<usize, GgufError> {
     Ok(metadata.opt_usize(SPLIT_COUNT)?.unwrap_or(1).max(1))
 }
@@ -95,13 +96,18 @@ fn missing_shards(file: &str, count: usize, missing: &[&PathBuf]) -> GgufError {
 
 /// Checks `split.no`, `split.count` and `split.tensors.count` of all shards in order.
 pub(super) fn check_shards(headers: &[Header]) -> Result<(), GgufError> {
-    if headers.len() == 1 && headers[0].metadata.get(SPLIT_COUNT).is_none() {
+    if headers.len() == 1 {
         return Ok(());
     }
     let n_tensors: usize = headers.iter().map(|header| header.tensors.len()).sum();
-    for (i, header) in headers.iter().enumerate() {
-        let checks = [(SPLIT_NO, i), (SPLIT_COUNT, headers.len().max(1)), (SPLIT_TENSORS, n_tensors)];
-        for (key, expected) in checks {
+    // Key by key, so that a shard in the wrong place is told before the wrong total that it causes.
+    for key in [SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS] {
+        for (shard, header) in headers.iter().enumerate() {
+            let expected = match key {
+                SPLIT_NO => shard,
+                SPLIT_COUNT => headers.len(),
+                _ => n_tensors,
+            };
             let found = header.metadata.usize(key)?;
             if found != expected {
                 let problem =

@@ -1,7 +1,7 @@
 //! Writing GGUF files in one pass, tensor data in pieces, so that a file may be larger than memory.
 
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use super::error::Fault;
 use super::metadata::Metadata;
@@ -163,9 +163,9 @@ impl<W: Write> GgufWriter<W> {
     /// # Errors
     /// When the output refuses.
     pub fn start_data(mut self) -> Result<GgufDataWriter<W>, GgufWriteError> {
-        let mut header = self.header();
-        header.resize(header.len().next_multiple_of(self.alignment as usize), 0);
+        let header = self.header();
         self.out.write_all(&header)?;
+        pad(&mut self.out, header.len() as u64, self.alignment)?;
         let left = self.tensors.first().map_or(0, |tensor| tensor.n_bytes);
         Ok(GgufDataWriter {
             out: self.out,
@@ -227,8 +227,7 @@ impl<W: Write> GgufDataWriter<W> {
         self.out.write_all(piece)?;
         self.left -= given;
         if self.left == 0 {
-            let padding = current.n_bytes.next_multiple_of(self.alignment) - current.n_bytes;
-            io::copy(&mut io::Read::take(io::repeat(0), padding), &mut self.out)?;
+            pad(&mut self.out, current.n_bytes, self.alignment)?;
             self.current += 1;
             self.left = self.tensors.get(self.current).map_or(0, |next| next.n_bytes);
         }
@@ -246,4 +245,10 @@ impl<W: Write> GgufDataWriter<W> {
         self.out.flush()?;
         Ok(self.out)
     }
+}
+
+/// Writes the zeros that bring `len` bytes up to a multiple of `alignment`.
+fn pad(out: &mut impl Write, len: u64, alignment: u64) -> io::Result<()> {
+    io::copy(&mut io::repeat(0).take(len.next_multiple_of(alignment) - len), out)?;
+    Ok(())
 }
