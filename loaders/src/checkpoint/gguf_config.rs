@@ -6,7 +6,7 @@ use super::keys::Keys;
 use super::layout::{self, Inventory};
 use super::llama_label::failed_mistral3_check;
 use super::query_scale::QueryScale;
-use super::rope::{RopeConfig, RopeScaling, yarn_mscale};
+use super::rope::{RopeConfig, RopeScaling, yarn_factors};
 use crate::gguf::Metadata;
 
 /// Recognises the architecture, reads its hyperparameters and checks every tensor.
@@ -60,8 +60,6 @@ fn read_as(
         pairing: arch.rope_pairing(),
         scaling: rope_scaling(&keys, context_length)?,
     };
-    let has_bias =
-        ["attn_q.bias", "attn_k.bias", "attn_v.bias"].iter().any(|bias| inventory.has_in_block(bias));
     let config = ModelConfig {
         arch,
         name: metadata.opt_str("general.name")?.map(str::to_owned),
@@ -78,7 +76,7 @@ fn read_as(
         rope,
         attention_scale: keys.opt_nonzero("attention.scale")?,
         qk_norm: arch.has_qk_norm(),
-        qkv_bias: arch.needs_qkv_bias(has_bias),
+        qkv_bias: arch.needs_qkv_bias(inventory.has_qkv_bias()),
         tied_embeddings: !inventory.has("output.weight"),
         relabelled_from: (label != arch.name()).then(|| label.to_owned()),
     };
@@ -193,8 +191,9 @@ fn yarn(keys: &Keys, factor: f32, context_length: usize) -> Result<RopeScaling, 
     let log_multiplier = match (log_multiplier, mscale, all_dim) {
         (Some(value), ..) => value,
         (None, Some(mscale), Some(all_dim)) => {
-            attn_factor *= (yarn_mscale(factor, mscale) / yarn_mscale(factor, 1.0)) as f32;
-            all_dim
+            let (mscale_factor, log_multiplier) = yarn_factors(factor, mscale, all_dim);
+            attn_factor *= mscale_factor;
+            log_multiplier
         }
         _ => 0.0,
     };

@@ -34,6 +34,11 @@ impl Inventory {
         self.tensors.get(name).map(|(_, dims)| dims.as_slice())
     }
 
+    /// Whether any block has a bias on Q, K or V.
+    pub fn has_qkv_bias(&self) -> bool {
+        ["attn_q.bias", "attn_k.bias", "attn_v.bias"].iter().any(|bias| self.has_in_block(bias))
+    }
+
     /// Whether any block has the tensor `blk.N.{suffix}`.
     pub fn has_in_block(&self, suffix: &str) -> bool {
         self.tensors.keys().any(|name| split_block(name).is_some_and(|(_, rest)| rest == suffix))

@@ -6,11 +6,16 @@
 mod config;
 mod error;
 mod gguf_config;
+mod hf_config;
+mod hf_folder;
+mod hf_keys;
+mod hf_names;
 mod keys;
 mod layout;
 mod llama_label;
 mod query_scale;
 mod rope;
+mod safetensors_file;
 mod weight;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +27,7 @@ pub use rope::{RopeConfig, RopePairing, RopeScaling};
 pub use weight::WeightTensor;
 
 use crate::gguf::Gguf;
+use hf_folder::HfFolder;
 use layout::Inventory;
 
 /// A model's hyperparameters and weights, checked against each other.
@@ -34,6 +40,7 @@ pub struct Checkpoint {
 
 enum Source {
     Gguf(Gguf),
+    Folder(HfFolder),
 }
 
 impl Checkpoint {
@@ -43,7 +50,21 @@ impl Checkpoint {
     /// When the file is malformed, the architecture is not supported, a value cannot be used, or a tensor is
     /// missing, has the wrong shape, or would be ignored although it matters.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
-        Self::from_gguf(Gguf::open(path.as_ref())?)
+        let path = path.as_ref();
+        if path.is_dir() {
+            let (folder, config, unused_tensors) = HfFolder::open(path)?;
+            return Ok(Self {
+                path: path.to_owned(),
+                config,
+                unused_tensors,
+                source: Source::Folder(folder),
+            });
+        }
+        if path.extension().is_some_and(|extension| extension == "safetensors") {
+            let problem = "give the folder that holds it and config.json, not the file".to_owned();
+            return Err(CheckpointError::NotACheckpoint { path: path.to_owned(), problem });
+        }
+        Self::from_gguf(Gguf::open(path)?)
     }
 
     /// Checks a GGUF model that is already open.
@@ -54,7 +75,21 @@ impl Checkpoint {
         let inventory = Inventory::of_gguf(&gguf);
         let (config, unused_tensors) = gguf_config::read(gguf.metadata(), &inventory)?;
         let path = gguf.paths().first().cloned().unwrap_or_default();
-        Ok(Self { path, config, unused_tensors, source: Source::Gguf(gguf) })
+        let checkpoint = Self { path, config, unused_tensors, source: Source::Gguf(gguf) };
+        checkpoint.check_rope_freqs()?;
+        Ok(checkpoint)
+    }
+
+    /// The frequency factors are divisors, so they are the one tensor whose values are checked.
+    fn check_rope_freqs(&self) -> Result<(), CheckpointError> {
+        let Some(tensor) = self.opt_tensor("rope_freqs.weight") else { return Ok(()) };
+        match tensor.to_f32().into_iter().find(|factor| !factor.is_normal() || *factor < 0.0) {
+            Some(factor) => {
+                let problem = format!("{factor} cannot divide a frequency; the tensor is damaged");
+                Err(CheckpointError::bad_value(tensor.name, problem))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The hyperparameters.
@@ -66,6 +101,7 @@ impl Checkpoint {
     pub fn gguf(&self) -> Option<&Gguf> {
         match &self.source {
             Source::Gguf(gguf) => Some(gguf),
+            Source::Folder(_) => None,
         }
     }
 
@@ -95,6 +131,7 @@ impl Checkpoint {
                 let (name, dims) = (info.name.clone(), info.dims.clone());
                 Some(WeightTensor { name, ty: info.ty, dims, bytes: gguf.bytes(info) })
             }
+            Source::Folder(folder) => folder.tensor(name, &self.config),
         }
     }
 }

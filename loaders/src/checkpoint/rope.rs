@@ -119,6 +119,11 @@ pub(super) fn yarn_mscale(scale: f32, multiplier: f32) -> f64 {
     if scale <= 1.0 { 1.0 } else { 0.1 * f64::from(multiplier) * f64::from(scale).ln() + 1.0 }
 }
 
+/// The `attn_factor` and `log_multiplier` that give the magnitude `mscale / mscale_all_dim` asks for.
+pub(super) fn yarn_factors(factor: f32, mscale: f32, mscale_all_dim: f32) -> (f32, f32) {
+    ((yarn_mscale(factor, mscale) / yarn_mscale(factor, 1.0)) as f32, mscale_all_dim)
+}
+
 /// Llama 3's frequency factors, `dim / 2` divisors: what llama.cpp's converter stores as `rope_freqs.weight`.
 ///
 /// Wavelengths above `original_context / low_freq_factor` are stretched by `factor`, those below
