@@ -3,6 +3,7 @@
 mod checkpoint_support;
 
 use checkpoint_support::{HEAD_DIM, HIDDEN, TinyModel, assert_names};
+use ember_loaders::gguf::Value;
 
 #[test]
 fn unknown_architecture_says_what_is_accepted() {
@@ -15,6 +16,8 @@ fn unknown_architecture_says_what_is_accepted() {
 fn files_that_are_not_models() {
     let message = TinyModel::qwen3().key("general.type", "mmproj").refusal();
     assert_names(&message, &["general.type", "`mmproj`", "give the text model's file"]);
+    let vocabulary = TinyModel::qwen3().without_tensors();
+    assert_names(&vocabulary.refusal(), &["the file has no tensors, only metadata"]);
 }
 
 #[test]
@@ -242,4 +245,40 @@ fn llamas_that_fit_nothing() {
     let tokens = vec![String::from("[INST]"); 10];
     let message = small().key("tokenizer.ggml.tokens", tokens).without("output_norm.weight").refusal();
     assert_names(&message, &["(the vocabulary has no [/INST], [SYSTEM_PROMPT], [/SYSTEM_PROMPT])"]);
+}
+
+/// No value under any key makes reading panic, and what is accepted can be computed with.
+#[test]
+fn hostile_values_under_every_key() {
+    let values = [
+        Value::U32(0),
+        Value::U32(1),
+        Value::U32(u32::MAX),
+        Value::U64(u64::MAX),
+        Value::I32(-1),
+        Value::F32(0.0),
+        Value::F32(-1.0),
+        Value::F32(f32::NAN),
+        Value::F32(f32::MIN_POSITIVE / 4.0),
+        Value::F32(f32::MAX),
+        Value::Bool(true),
+        Value::from(""),
+        Value::from("none"),
+        Value::from(vec![1_u32]),
+        Value::from(Vec::<String>::new()),
+    ];
+    let model = || TinyModel::ministral3().set("rope.scaling.yarn_ext_factor", 1.0_f32);
+    let keys: Vec<String> = model().keys().map(str::to_owned).collect();
+    let mut accepted = 0;
+    for key in &keys {
+        for value in &values {
+            let Ok(checkpoint) = model().key(key, value.clone()).open() else { continue };
+            accepted += 1;
+            let rope = &checkpoint.config().rope;
+            let finite = rope.inv_freq(None).into_iter().chain([rope.magnitude()]).all(f32::is_finite);
+            assert!(finite, "{key} = {value:?}");
+        }
+    }
+    // Most combinations are refused; the rest are names, contexts and strengths that may have such values.
+    assert!(accepted * 4 < keys.len() * values.len(), "{accepted} accepted");
 }

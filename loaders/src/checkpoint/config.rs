@@ -157,6 +157,8 @@ impl ModelConfig {
             )
         } else if self.rope.freq_base <= 1.0 {
             format!("rope.freq_base is {}; it must be greater than 1", self.rope.freq_base)
+        } else if !self.rope.is_finite() {
+            "the rotary frequencies overflow; rope.scaling.* or rope.freq_base is damaged".to_owned()
         } else {
             return Ok(());
         };

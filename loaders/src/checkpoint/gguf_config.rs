@@ -16,7 +16,7 @@ pub(super) fn read(
     metadata: &Metadata,
     inventory: &Inventory,
 ) -> Result<(ModelConfig, Vec<String>), CheckpointError> {
-    refuse_other_kinds(metadata)?;
+    refuse_other_kinds(metadata, inventory)?;
     let label = metadata.str("general.architecture")?;
     let read_as = |arch| read_as(arch, label, metadata, inventory);
     match Arch::ALL.into_iter().find(|arch| arch.name() == label) {
@@ -31,7 +31,10 @@ pub(super) fn read(
 }
 
 /// Refuses GGUF files that are not models: projectors, adapters, vocabularies, importance matrices.
-fn refuse_other_kinds(metadata: &Metadata) -> Result<(), CheckpointError> {
+fn refuse_other_kinds(metadata: &Metadata, inventory: &Inventory) -> Result<(), CheckpointError> {
+    if inventory.is_empty() {
+        return Err(CheckpointError::Inconsistent("the file has no tensors, only metadata".into()));
+    }
     match metadata.opt_str("general.type")? {
         None | Some("model") => Ok(()),
         Some(other) => Err(CheckpointError::bad_value(

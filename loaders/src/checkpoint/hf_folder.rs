@@ -1,6 +1,6 @@
 //! An HF folder: config.json and safetensors weights, seen as if it were a GGUF model.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -177,7 +177,7 @@ fn shard_tensors(
         tensors.append(&mut stored);
     }
     if tensors.len() < index.weight_map.len() {
-        let found: std::collections::HashSet<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
+        let found: HashSet<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
         let mut absent: Vec<_> =
             index.weight_map.iter().filter(|(name, _)| !found.contains(name.as_str())).collect();
         absent.sort_unstable();

@@ -26,6 +26,10 @@ impl Inventory {
         self.tensors.insert(name, (ty, dims));
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -165,7 +169,7 @@ fn changes_the_result(config: &ModelConfig, name: &str) -> bool {
 /// What well-known foreign tensors say about the model.
 fn hint(names: &[&str]) -> &'static str {
     let any = |part: &str| names.iter().any(|name| name.contains(part));
-    if any("ffn_gate_inp") || any("_exps") || any("ffn_gate.0") {
+    if any("ffn_gate_inp") || any("_exps") || any("experts") {
         " (a mixture-of-experts model; only dense ones are supported)"
     } else if any("attn_q_norm") || any("attn_k_norm") {
         " (per-head Q/K norms: is the architecture label right?)"

@@ -92,6 +92,11 @@ impl RopeConfig {
         (base * f64::from(attn_factor)) as f32
     }
 
+    /// Whether every frequency and the magnitude can be computed with.
+    pub(super) fn is_finite(&self) -> bool {
+        self.magnitude().is_finite() && self.inv_freq(None).iter().all(|frequency| frequency.is_finite())
+    }
+
     /// What the scaling multiplies the frequency of pair `i` by.
     fn stretch(&self, i: usize) -> f64 {
         match self.scaling {

@@ -1,6 +1,8 @@
 //! Tiny GGUF models made in memory, one property at a time away from a valid one.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod folder;
+
 use ember_loaders::checkpoint::{Checkpoint, CheckpointError};
 use ember_loaders::gguf::{GgmlType, Gguf, GgufWriter, Value};
 
@@ -114,6 +116,11 @@ impl TinyModel {
         self
     }
 
+    /// The full names of all keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.metadata.iter().map(|(key, _)| key.as_str())
+    }
+
     /// Removes `{label}.{suffix}`.
     pub fn unset(mut self, suffix: &str) -> Self {
         let key = format!("{}.{suffix}", self.label);
@@ -137,6 +144,11 @@ impl TinyModel {
 
     pub fn without(mut self, name: &str) -> Self {
         self.tensors.retain(|(other, ..)| other != name);
+        self
+    }
+
+    pub fn without_tensors(mut self) -> Self {
+        self.tensors.clear();
         self
     }
 
