@@ -1,1 +1,13 @@
-//! Chat messages and templates.
+//! Chat: messages, the model's own Jinja template, prompts that user text cannot forge, and streamed answers.
+
+pub mod guard;
+mod jinja;
+pub mod message;
+pub mod prompt;
+pub mod stream;
+pub mod template;
+
+pub use message::{Content, FunctionCall, Message, MessageError, ToolCall};
+pub use prompt::{Prompt, PromptError, PromptTokenizer, build_prompt};
+pub use stream::{ReasoningTags, StreamDecoder, TextDelta};
+pub use template::{ChatTemplate, RenderInput, TemplateError};

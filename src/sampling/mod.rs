@@ -1,1 +1,8 @@
-//! From logits to a token.
+//! From logits to a token: penalties, filters, temperature and a seeded draw, in llama.cpp's order.
+
+mod filters;
+mod params;
+mod sampler;
+
+pub use params::{ParamError, ResolvedSampling, SamplingOptions, SamplingParams, Source};
+pub use sampler::{Sampler, SamplingError};

@@ -1,0 +1,82 @@
+//! minijinja set up as Hugging Face sets up jinja2, with Python's behaviour where the two differ.
+
+mod filters;
+mod json;
+mod python;
+mod source;
+mod strings;
+
+use chrono::NaiveDateTime;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind};
+pub(super) use source::rewrite;
+use std::fmt::Write as _;
+
+/// Bounds the work of one rendering, so that a hostile file's endless loop is an error (a long chat takes thousands).
+const FUEL: u64 = 200_000_000;
+
+/// An environment without templates.
+pub(super) fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    env.set_syntax(syntax.expect("the default delimiters are valid"));
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_fuel(Some(FUEL));
+    env.set_unknown_method_callback(strings::call_method);
+    env.set_formatter(|out, _state, value| out.write_str(&python::str(value)).map_err(Error::from));
+    env.add_filter("tojson", json::tojson);
+    env.add_function("raise_exception", raise_exception);
+    filters::install(&mut env);
+    env
+}
+
+/// A template's own refusal, carried through minijinja's error.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+fn raise_exception(message: &Value) -> Result<Value, Error> {
+    let message = python::str(message);
+    Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
+}
+
+/// The text given to `raise_exception`, if that is what stopped the rendering.
+pub(super) fn raised_message(error: &Error) -> Option<&str> {
+    let mut current: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = current {
+        if let Some(Raised(message)) = error.downcast_ref() {
+            return Some(message);
+        }
+        current = error.source();
+    }
+    None
+}
+
+/// A JSON value as templates see it; objects keep the order of their keys.
+pub(super) fn value_of(json: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(b) => Value::from(*b),
+        Json::Number(n) => match (n.as_i64(), n.as_u64()) {
+            (Some(i), _) => Value::from(i),
+            (None, Some(u)) => Value::from(u),
+            (None, None) => Value::from(n.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(s) => Value::from(s.as_str()),
+        Json::Array(items) => items.iter().map(value_of).collect(),
+        Json::Object(map) => map.iter().map(|(k, v)| (k.as_str(), value_of(v))).collect(),
+    }
+}
+
+/// `strftime_now(format)` at a fixed time.
+pub(super) fn strftime_now(now: NaiveDateTime) -> Value {
+    Value::from_function(move |format: &str| -> Result<String, Error> {
+        let mut text = String::new();
+        write!(text, "{}", now.format(format)).map_err(|_| {
+            Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown format `{format}`"))
+        })?;
+        Ok(text)
+    })
+}

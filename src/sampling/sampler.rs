@@ -1,0 +1,167 @@
+//! The chain: bias, penalties, top-k, typical, top-p, min-p, temperature, draw.
+
+use super::filters::{self, Candidate};
+use super::params::{ParamError, SamplingParams};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use thiserror::Error;
+
+/// Why no token could be chosen.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum SamplingError {
+    /// A logit is NaN or plus infinity: the model's numbers broke down.
+    #[error(
+        "the model's logit of token {token} is {value}: its activations overflowed, so the answer stops here"
+    )]
+    NotFinite {
+        /// First such token.
+        token: u32,
+        /// The logit.
+        value: f32,
+    },
+    /// Every token is banned.
+    #[error("no token can follow: all {vocab} logits are minus infinity")]
+    NoCandidate {
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+    /// A bias for a token the vocabulary lacks.
+    #[error("logit_bias: token {token} is not in the vocabulary of {vocab} tokens")]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Size of the vocabulary.
+        vocab: usize,
+    },
+}
+
+/// Chooses the tokens of one sequence.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    params: SamplingParams,
+    seed: u64,
+    rng: ChaCha8Rng,
+    candidates: Vec<Candidate>,
+    window: Vec<u32>,
+}
+
+impl Sampler {
+    /// A sampler with its own random stream.
+    ///
+    /// # Errors
+    /// A setting outside its range.
+    pub fn new(params: SamplingParams) -> Result<Self, ParamError> {
+        params.validate()?;
+        let seed = params.seed.unwrap_or_else(|| ChaCha8Rng::from_os_rng().next_u64());
+        let rng = ChaCha8Rng::seed_from_u64(seed);
+        Ok(Self { params, seed, rng, candidates: Vec::new(), window: Vec::new() })
+    }
+
+    /// The seed in use: the one given, or the one chosen at random.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The settings in use.
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    /// Chooses the next token from `logits` `[vocab]`, which is overwritten; `history` is the prompt and the answer so
+    /// far, oldest first. Minus infinity bans a token.
+    ///
+    /// # Errors
+    /// [`SamplingError`]; never a made-up token.
+    pub fn sample(&mut self, logits: &mut [f32], history: &[u32]) -> Result<u32, SamplingError> {
+        check_finite(logits)?;
+        self.apply_bias(logits)?;
+        self.apply_penalties(logits, history);
+        let greedy = self.params.temperature == 0.0;
+        let best = likeliest(logits).ok_or(SamplingError::NoCandidate { vocab: logits.len() })?;
+        if greedy {
+            return Ok(best);
+        }
+        self.filter(logits);
+        Ok(self.draw())
+    }
+
+    fn apply_bias(&self, logits: &mut [f32]) -> Result<(), SamplingError> {
+        let vocab = logits.len();
+        for &(token, bias) in &self.params.logit_bias {
+            *logits.get_mut(token as usize).ok_or(SamplingError::UnknownToken { token, vocab })? += bias;
+        }
+        Ok(())
+    }
+
+    fn apply_penalties(&mut self, logits: &mut [f32], history: &[u32]) {
+        let p = &self.params;
+        if p.repeat_penalty == 1.0 && p.presence_penalty == 0.0 && p.frequency_penalty == 0.0 {
+            return;
+        }
+        let seen = usize::try_from(p.repeat_last_n).map_or(history.len(), |n| n.min(history.len()));
+        self.window.clear();
+        self.window.extend_from_slice(&history[history.len() - seen..]);
+        self.window.sort_unstable();
+        for run in self.window.chunk_by(|a, b| a == b) {
+            // A prompt may hold image placeholders beyond the vocabulary: they have no logit.
+            let Some(logit) = logits.get_mut(run[0] as usize) else { continue };
+            *logit = if *logit <= 0.0 { *logit * p.repeat_penalty } else { *logit / p.repeat_penalty };
+            *logit -= run.len() as f32 * p.frequency_penalty + p.presence_penalty;
+        }
+    }
+
+    fn filter(&mut self, logits: &[f32]) {
+        let (p, candidates) = (&self.params, &mut self.candidates);
+        candidates.clear();
+        let allowed = (0..).zip(logits).filter(|(_, logit)| **logit > f32::NEG_INFINITY);
+        candidates.extend(allowed.map(|(id, &logit)| Candidate { id, logit }));
+        if p.top_k > 0 {
+            filters::top_k(candidates, p.top_k as usize);
+        }
+        if p.typical_p < 1.0 {
+            filters::typical(candidates, p.typical_p);
+        }
+        if p.top_p < 1.0 {
+            filters::top_p(candidates, p.top_p);
+        }
+        if p.min_p > 0.0 {
+            filters::min_p(candidates, p.min_p);
+        }
+    }
+
+    /// Draws one of the candidates, of which there is at least one.
+    fn draw(&mut self) -> u32 {
+        for candidate in &mut self.candidates {
+            candidate.logit /= self.params.temperature;
+        }
+        let weight = filters::weights(&self.candidates);
+        let total: f64 = self.candidates.iter().map(&weight).sum();
+        // The top 53 bits as a fraction in [0, 1).
+        let mut left = (self.rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 * total;
+        let hit = self.candidates.iter().find(|candidate| {
+            left -= weight(candidate);
+            left < 0.0
+        });
+        // Rounding may leave a sliver after the last candidate.
+        hit.or(self.candidates.last()).expect("a filter keeps at least one candidate").id
+    }
+}
+
+fn check_finite(logits: &[f32]) -> Result<(), SamplingError> {
+    match (0..).zip(logits).find(|(_, x)| x.is_nan() || **x == f32::INFINITY) {
+        Some((token, &value)) => Err(SamplingError::NotFinite { token, value }),
+        None => Ok(()),
+    }
+}
+
+/// The token of the largest logit, the lowest id of equals; `None` if all are minus infinity.
+fn likeliest(logits: &[f32]) -> Option<u32> {
+    let mut best = None;
+    let mut max = f32::NEG_INFINITY;
+    for (id, &logit) in (0..).zip(logits) {
+        if logit > max {
+            (best, max) = (Some(id), logit);
+        }
+    }
+    best
+}
