@@ -188,6 +188,27 @@ fn tensors() {
     assert_eq!(old.open().unwrap().unused_tensors(), ["blk.0.attn_rot_freqs.weight"]);
 }
 
+/// Q and K biases belong to the rows of their matrices and move with them; V's stay.
+#[test]
+fn biases_are_paired_like_their_rows() {
+    let folder = TinyFolder::llama("biases")
+        .tensor("model.layers.0.self_attn.q_proj.bias", Dtype::BF16, &[64])
+        .tensor("model.layers.0.self_attn.k_proj.bias", Dtype::BF16, &[32])
+        .tensor("model.layers.0.self_attn.v_proj.bias", Dtype::BF16, &[32]);
+    let checkpoint = folder.open().unwrap();
+    assert!(checkpoint.config().qkv_bias);
+    // Two heads of 16: element i of the first half, then element i of the second.
+    let paired: Vec<u16> =
+        (0..2).flat_map(|head| (0..8).flat_map(move |i| [head * 16 + i, head * 16 + i + 8])).collect();
+    let elements = |name: &str| -> Vec<u16> {
+        let bytes = checkpoint.tensor(name).unwrap().bytes;
+        bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect()
+    };
+    assert_eq!(elements("blk.0.attn_k.bias"), paired);
+    assert_eq!(elements("blk.0.attn_q.bias")[..32], paired);
+    assert_eq!(elements("blk.0.attn_v.bias"), (0..32).collect::<Vec<u16>>());
+}
+
 #[test]
 fn folders_without_what_is_needed() {
     let folder = TinyFolder::llama("incomplete");

@@ -247,6 +247,32 @@ mod tests {
         );
     }
 
+    /// `ext_factor` weakens the ramp, down to linear scaling without any temperature.
+    #[test]
+    fn ext_factor_and_attn_factor() {
+        let with = |ext_factor, attn_factor| {
+            let RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, log_multiplier, .. } =
+                ministral3(0.0).scaling
+            else {
+                unreachable!()
+            };
+            let scaling = RopeScaling::Yarn {
+                factor,
+                original_context,
+                beta_fast,
+                beta_slow,
+                ext_factor,
+                attn_factor,
+                log_multiplier,
+            };
+            RopeConfig { scaling, ..ministral3(0.0) }
+        };
+        assert_eq!(with(0.5, 1.0).inv_freq(None)[0], 0.5 + 0.5 / 16.0);
+        assert_eq!(with(0.0, 1.0).inv_freq(None)[0], 1.0 / 16.0);
+        assert_eq!(with(0.0, 1.0).magnitude(), 1.0);
+        assert_close(with(1.0, 0.5).magnitude(), 1.2772589 / 2.0);
+    }
+
     #[test]
     fn linear_and_unscaled_frequencies() {
         let plain = RopeConfig { scaling: RopeScaling::None, ..ministral3(0.0) };

@@ -9,7 +9,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{TensorView, serialize};
 use serde_json::{Value, json};
 
-/// config.json and weights (zeros) of a folder.
+/// config.json and weights of a folder; the bits of each tensor's elements count from 0.
 pub struct TinyFolder {
     pub config: Value,
     pub tensors: BTreeMap<String, (Dtype, Vec<usize>)>,
@@ -80,7 +80,10 @@ impl TinyFolder {
         let data: Vec<Vec<u8>> = self
             .tensors
             .values()
-            .map(|(dtype, shape)| vec![0; shape.iter().product::<usize>() * dtype.bitsize() / 8])
+            .map(|(dtype, shape)| {
+                let element = |i: usize| (i as u64).to_le_bytes().into_iter().take(dtype.size());
+                (0..shape.iter().product()).flat_map(element).collect()
+            })
             .collect();
         let views = self.tensors.iter().zip(&data).map(|((name, (dtype, shape)), data)| {
             (name.as_str(), TensorView::new(*dtype, shape.clone(), data).unwrap())
