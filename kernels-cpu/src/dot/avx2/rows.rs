@@ -15,6 +15,24 @@ pub(super) fn row_starts(rows: &[u8], row_count: usize) -> [*const u8; PANEL_ROW
     std::array::from_fn(|r| rows[r.min(row_count - 1) * row_bytes..].as_ptr())
 }
 
+/// Fetches the eight rows after the present ones: eight short streams at a time are too many for the processor to foresee.
+pub(super) struct Ahead {
+    at: *const u8,
+}
+
+impl Ahead {
+    #[inline]
+    pub(super) fn of(rows: &[u8]) -> Self {
+        Self { at: rows.as_ptr_range().end }
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self, bytes: usize) {
+        prefetch(self.at, bytes);
+        self.at = self.at.wrapping_add(bytes);
+    }
+}
+
 /// Kernel for blocks of 32.
 ///
 /// # Safety
@@ -22,6 +40,7 @@ pub(super) fn row_starts(rows: &[u8], row_count: usize) -> [*const u8; PANEL_ROW
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn rows32<F: Codes32>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
     let mut blocks = row_starts(rows, row_count);
+    let mut ahead = Ahead::of(rows);
     let mut acc = _mm256_setzero_ps();
     for ((x_q, &x_d), &x_sum) in x.q.as_chunks::<32>().0.iter().zip(x.d).zip(x.sums) {
         // SAFETY: every pointer is at a whole block of its row: rows have as many blocks as `x`.
@@ -48,6 +67,7 @@ pub(super) unsafe fn rows32<F: Codes32>(rows: &[u8], row_count: usize, x: ActRow
             acc = _mm256_fmadd_ps(m, _mm256_set1_ps(x_d * f32::from(x_sum)), acc);
         }
         blocks = blocks.map(|block| block.wrapping_add(F::BYTES));
+        ahead.next(PANEL_ROWS * F::BYTES);
     }
     to_array(acc)
 }
@@ -59,6 +79,7 @@ pub(super) unsafe fn rows32<F: Codes32>(rows: &[u8], row_count: usize, x: ActRow
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn rows256<F: Codes256>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
     let mut blocks = row_starts(rows, row_count);
+    let mut ahead = Ahead::of(rows);
     let mut acc = _mm256_setzero_ps();
     let x_blocks = x.q.as_chunks::<256>().0.iter().zip(x.sums.as_chunks::<16>().0);
     for ((x_q, x_sums), &x_d) in x_blocks.zip(x.d) {
@@ -82,6 +103,7 @@ pub(super) unsafe fn rows256<F: Codes256>(rows: &[u8], row_count: usize, x: ActR
             acc = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, x_d), _mm256_cvtepi32_ps(sum_rows_i32(mins)), acc);
         }
         blocks = blocks.map(|block| block.wrapping_add(F::BYTES));
+        ahead.next(PANEL_ROWS * F::BYTES);
     }
     to_array(acc)
 }
@@ -95,21 +117,49 @@ pub(super) unsafe fn rows256<F: Codes256>(rows: &[u8], row_count: usize, x: ActR
 unsafe fn dot256<F: Codes256>(block: *const u8, x_q: &[i8; 256], x_sums: __m256i) -> (__m256i, __m256i) {
     // SAFETY: by this function's contract.
     let (codes, (scales, mins)) = unsafe { (F::codes(block), F::split_scales(block)) };
-    let mut dot = _mm256_setzero_si256();
-    for (j, (codes, x)) in codes.into_iter().zip(x_q.as_chunks::<32>().0).enumerate() {
+    let mut pairs = [_mm256_setzero_si256(); 8];
+    for ((pairs, codes), x) in pairs.iter_mut().zip(codes).zip(x_q.as_chunks::<32>().0) {
         // SAFETY: `x` has 32 bytes.
         let x = unsafe { load(x.as_ptr().cast()) };
-        let pairs =
-            if F::SIGNED { multiply_pairs::<true>(codes, x) } else { multiply_pairs::<false>(codes, x) };
-        let element = _mm256_set1_epi16(0x0100 + 0x0202 * j as i16);
-        let scale = _mm256_shuffle_epi8(scales, element);
-        dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, scale));
+        *pairs = if F::SIGNED { multiply_pairs::<true>(codes, x) } else { multiply_pairs::<false>(codes, x) };
     }
+    let mut dot = scale_pairs::<F>(pairs, scales);
     if F::OFFSET != 0 {
         let offset = _mm256_mullo_epi16(scales, _mm256_set1_epi16(F::OFFSET));
         dot = _mm256_sub_epi32(dot, _mm256_madd_epi16(offset, x_sums));
     }
     (dot, _mm256_madd_epi16(mins, x_sums))
+}
+
+/// `sum scale * pair` over eight lanes; scales are in split order. Pairs are added as i16 as far as they may be, because
+/// multiplications are the scarcest.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn scale_pairs<F: Codes256>(pairs: [__m256i; 8], scales: __m256i) -> __m256i {
+    let add = |a, b| _mm256_add_epi32(a, b);
+    let madd = |pairs, scales| _mm256_madd_epi16(pairs, scales);
+    // Each scale twice, a dword for each of four vectors of pairs.
+    let (low, high) = (_mm256_unpacklo_epi16(scales, scales), _mm256_unpackhi_epi16(scales, scales));
+    let [a, b, c, d, e, f, g, h] = pairs;
+    if F::DEPTH >= 4 {
+        let first = fold_dwords_i16(halve_i16(a, b), halve_i16(c, d));
+        let second = fold_dwords_i16(halve_i16(e, f), halve_i16(g, h));
+        return add(madd(first, low), madd(second, high));
+    }
+    // Each scale four times, an i64 for each of two vectors of pairs.
+    let first = [_mm256_unpacklo_epi32(low, low), _mm256_unpackhi_epi32(low, low)];
+    let second = [_mm256_unpacklo_epi32(high, high), _mm256_unpackhi_epi32(high, high)];
+    if F::DEPTH == 2 {
+        let first = add(madd(halve_i16(a, b), first[0]), madd(halve_i16(c, d), first[1]));
+        let second = add(madd(halve_i16(e, f), second[0]), madd(halve_i16(g, h), second[1]));
+        return add(first, second);
+    }
+    let mut dot = _mm256_setzero_si256();
+    for (pairs, scales) in pairs.as_chunks::<2>().0.iter().zip(first.into_iter().chain(second)) {
+        let [a, b] = [_mm256_unpacklo_epi64(scales, scales), _mm256_unpackhi_epi64(scales, scales)];
+        dot = add(dot, add(madd(pairs[0], a), madd(pairs[1], b)));
+    }
+    dot
 }
 
 /// The lanes of a vector.

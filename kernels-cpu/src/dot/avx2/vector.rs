@@ -66,13 +66,29 @@ fn odd_dwords(a: __m256i, b: __m256i) -> __m256i {
     _mm256_castps_si256(_mm256_shuffle_ps::<0xdd>(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)))
 }
 
+/// In each half, the two i64 of `a` added as i16, beside those of `b`.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn halve_i16(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b))
+}
+
+/// In each half, neighbouring dwords of `a` added as i16, beside those of `b`.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn fold_dwords_i16(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_add_epi16(even_dwords(a, b), odd_dwords(a, b))
+}
+
 /// Row sums of eight vectors of 8 x i32: lane `r` is the sum of `rows[r]`.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn sum_rows_i32(rows: [__m256i; 8]) -> __m256i {
-    let pair = |a, b| _mm256_add_epi32(even_dwords(a, b), odd_dwords(a, b));
+    let halve =
+        |a, b| _mm256_add_epi32(_mm256_blend_epi32::<0b1100_1100>(a, b), _mm256_alignr_epi8::<8>(b, a));
+    let fold = |a, b| _mm256_add_epi32(even_dwords(a, b), odd_dwords(a, b));
     let [a, b, c, d, e, f, g, h] = rows;
-    let (low, high) = (pair(pair(a, b), pair(c, d)), pair(pair(e, f), pair(g, h)));
+    let (low, high) = (fold(halve(a, b), halve(c, d)), fold(halve(e, f), halve(g, h)));
     _mm256_add_epi32(
         _mm256_permute2x128_si256::<0x20>(low, high),
         _mm256_permute2x128_si256::<0x31>(low, high),
@@ -84,9 +100,8 @@ pub(super) fn sum_rows_i32(rows: [__m256i; 8]) -> __m256i {
 #[inline]
 pub(super) fn sum_rows_i16<const DEPTH: usize>(rows: [__m256i; 8]) -> __m256i {
     let [a, b, c, d, e, f, g, h] = rows;
-    let halve = |a, b| _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-    let quarter = |a, b| _mm256_add_epi16(even_dwords(a, b), odd_dwords(a, b));
-    let (low, high) = (quarter(halve(a, b), halve(c, d)), quarter(halve(e, f), halve(g, h)));
+    let low = fold_dwords_i16(halve_i16(a, b), halve_i16(c, d));
+    let high = fold_dwords_i16(halve_i16(e, f), halve_i16(g, h));
     let (left, right) =
         (_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high));
     if DEPTH >= 8 {
@@ -130,4 +145,13 @@ pub(super) unsafe fn gather_f16(blocks: &[*const u8; 8], offset: usize) -> __m25
     // SAFETY: by this function's contract.
     let at = |r: usize| unsafe { blocks[r].add(offset).cast::<i16>().read_unaligned() };
     _mm256_cvtph_ps(_mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)))
+}
+
+/// Asks for `len` bytes at `at` ahead of their use. Any address will do.
+#[inline]
+pub(super) fn prefetch(at: *const u8, len: usize) {
+    for line in 0..len.div_ceil(64) {
+        // SAFETY: a prefetch reads nothing that the program can see and does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line).cast()) };
+    }
 }
