@@ -81,7 +81,7 @@ impl TinyFolder {
             .tensors
             .values()
             .map(|(dtype, shape)| {
-                let element = |i: usize| (i as u64).to_le_bytes().into_iter().take(dtype.size());
+                let element = |i: usize| (i as u64).to_le_bytes().into_iter().take(dtype.bitsize() / 8);
                 (0..shape.iter().product()).flat_map(element).collect()
             })
             .collect();
