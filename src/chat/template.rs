@@ -176,7 +176,7 @@ impl ChatTemplate {
             vars.push(("enable_thinking".into(), on.into()));
         }
         vars.extend(input.kwargs.iter().map(|(k, v)| (k.clone(), jinja::value_of(v))));
-        Value::from_iter(vars)
+        Value::from_pairs(vars)
     }
 
     fn find_traits(&self) -> Traits {

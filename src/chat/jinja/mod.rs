@@ -66,7 +66,7 @@ pub(super) fn value_of(json: &serde_json::Value) -> Value {
         },
         Json::String(s) => Value::from(s.as_str()),
         Json::Array(items) => items.iter().map(value_of).collect(),
-        Json::Object(map) => map.iter().map(|(k, v)| (k.as_str(), value_of(v))).collect(),
+        Json::Object(map) => Value::from_pairs(map.iter().map(|(k, v)| (k.as_str(), value_of(v)))),
     }
 }
 

@@ -1,0 +1,98 @@
+//! Chat templates against jinja2 in Hugging Face's environment (fixtures made by tests/reference/chat_jinja.py).
+
+use chrono::NaiveDateTime;
+use ember::chat::{ChatTemplate, RenderInput, TemplateError};
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::PathBuf;
+
+fn fixture(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn json(name: &str) -> Value {
+    serde_json::from_str(&fixture(name)).unwrap()
+}
+
+fn fixed_time() -> NaiveDateTime {
+    json("snippets.json")["now"].as_str().unwrap().parse().unwrap()
+}
+
+fn input_of(case: &Value) -> RenderInput {
+    RenderInput {
+        messages: case["messages"].as_array().unwrap().clone(),
+        tools: case.get("tools").and_then(Value::as_array).cloned(),
+        add_generation_prompt: case.get("add_generation_prompt").is_none_or(|v| v == true),
+        enable_thinking: case.get("enable_thinking").and_then(Value::as_bool),
+        kwargs: case.get("kwargs").and_then(Value::as_object).cloned().unwrap_or_default(),
+        now: Some(fixed_time()),
+    }
+}
+
+/// What differs between our result and the reference's, if anything does.
+fn difference(got: Result<String, TemplateError>, expected: &Value) -> Option<String> {
+    let text = |kind: &str| expected.get(kind).and_then(Value::as_str);
+    match (&got, text("text"), text("refused"), text("error")) {
+        (Ok(got), Some(want), _, _) if got == want => None,
+        (Err(TemplateError::Refused(got)), _, Some(want), _) if got == want => None,
+        (Err(TemplateError::Render { .. } | TemplateError::Syntax { .. }), _, _, Some(_)) => None,
+        _ => Some(format!("    got {got:?}\n   want {expected}")),
+    }
+}
+
+#[test]
+fn renderings_equal_jinja2s() {
+    let cases = json("cases.json");
+    let (mut compared, mut differences) = (0, Vec::new());
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat/rendered");
+    for entry in fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let name = file.strip_suffix(".json").unwrap();
+        let rendered = json(&format!("rendered/{file}"));
+        let token = |key: &str| rendered[key].as_str().unwrap();
+        let source = fixture(&format!("templates/{name}.jinja"));
+        let template = ChatTemplate::new(&source, token("bos_token"), token("eos_token")).unwrap();
+        for case in cases.as_array().unwrap() {
+            let case_name = case["name"].as_str().unwrap();
+            let mut expected = rendered["cases"][case_name].clone();
+            if let Some(Value::String(text)) = expected.get_mut("text") {
+                *text = text.replace('\0', token("prefix"));
+            }
+            compared += 1;
+            if let Some(difference) = difference(template.render(&input_of(case)), &expected) {
+                differences.push(format!("{name} {case_name}\n{difference}"));
+            }
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} of {compared} differ:\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
+    assert_eq!(compared, 16 * 66);
+}
+
+#[test]
+fn small_templates_equal_jinja2s() {
+    let fixture = json("snippets.json");
+    let kwargs: Map<String, Value> = fixture["values"].as_object().unwrap().clone();
+    let input = RenderInput { kwargs, now: Some(fixed_time()), ..RenderInput::default() };
+    let mut differences = Vec::new();
+    let snippets = fixture["snippets"].as_array().unwrap();
+    for snippet in snippets {
+        let source = snippet["template"].as_str().unwrap();
+        let got = ChatTemplate::new(source, "", "").and_then(|template| template.render(&input));
+        if let Some(difference) = difference(got, snippet) {
+            differences.push(difference);
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} of {} differ:\n{}",
+        differences.len(),
+        snippets.len(),
+        differences.join("\n")
+    );
+}
