@@ -263,13 +263,16 @@ fn alignments() {
     for bad in [0, 3, 48, u32::MAX] {
         assert_eq!(
             text(fault(aligned(4, &bad.to_le_bytes()))),
-            format!("49: general.alignment is {bad}; it must be a power of two")
+            format!("49: general.alignment must be a power of two, but is {bad}")
         );
     }
-    let error = Gguf::from_bytes(aligned(8, &[0; 8]).0).unwrap_err().to_string();
     assert_eq!(
-        error,
-        "GGUF in memory: metadata key `general.alignment` is of type string, expected an unsigned integer"
+        text(fault(aligned(5, &(-32_i32).to_le_bytes()))),
+        "49: general.alignment must be a power of two, but is -32"
+    );
+    assert_eq!(
+        text(fault(aligned(8, &[0; 8]))),
+        "49: general.alignment must be a power of two, but is of type string"
     );
     // The data region of such a file would start beyond any file, or beyond 64 bits.
     for huge in [1_u64 << 31, 1 << 63] {

@@ -80,8 +80,8 @@ fn misuse_is_refused() {
     let error = |result: Result<(), ember_loaders::gguf::GgufWriteError>| result.unwrap_err().to_string();
     let new = |version, alignment| GgufWriter::new(Vec::new(), version, alignment).map(drop);
     assert!(error(new(1, 32)).starts_with("GGUF version 1 is not supported"));
-    assert_eq!(error(new(3, 48)), "general.alignment is 48; it must be a power of two");
-    assert_eq!(error(new(3, 0)), "general.alignment is 0; it must be a power of two");
+    assert_eq!(error(new(3, 48)), "general.alignment must be a power of two, but is 48");
+    assert_eq!(error(new(3, 0)), "general.alignment must be a power of two, but is 0");
 
     let mut header = GgufWriter::new(Vec::new(), 3, 32).unwrap();
     header.metadata("key", 1_u32).unwrap();

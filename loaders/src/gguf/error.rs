@@ -115,8 +115,8 @@ pub enum Fault {
     DuplicateKey(String),
     #[error("tensor name `{0}` appears twice")]
     DuplicateTensor(String),
-    #[error("general.alignment is {0}; it must be a power of two")]
-    BadAlignment(u64),
+    #[error("general.alignment must be a power of two, but is {0}")]
+    BadAlignment(String),
     #[error("tensor `{tensor}` has {n_dims} dimensions; 1 to 4 are allowed")]
     BadDimCount { tensor: String, n_dims: u32 },
     #[error("tensor `{tensor}` has a dimension of size zero: {dims:?}")]

@@ -8,7 +8,7 @@ use super::error::{Fault, GgufError, describe_foreign};
 use super::metadata::Metadata;
 use super::tensor::TensorInfo;
 use super::types::GgmlType;
-use super::value::read_value;
+use super::value::{Value, read_value};
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
@@ -79,17 +79,23 @@ fn read_metadata(cursor: &mut Cursor, file: &str, n_entries: usize) -> Result<(M
         cursor.enter(format!("the value of `{key}`"));
         let value_at = cursor.offset();
         let value = read_value(cursor)?;
+        if key == ALIGNMENT_KEY {
+            alignment = to_alignment(&value)
+                .map_err(|found| cursor.fault_at(value_at, Fault::BadAlignment(found)))?;
+        }
         if metadata.insert(key, value).is_some() {
             return Err(cursor.fault_at(key_at, Fault::DuplicateKey(key.to_owned())));
         }
-        if key == ALIGNMENT_KEY {
-            alignment = metadata.u64(ALIGNMENT_KEY)?;
-            if !alignment.is_power_of_two() {
-                return Err(cursor.fault_at(value_at, Fault::BadAlignment(alignment)));
-            }
-        }
     }
     Ok((metadata, alignment))
+}
+
+/// A power of two of any integer type; otherwise what it is instead.
+fn to_alignment(value: &Value) -> Result<u64, String> {
+    let Some(number) = value.as_integer() else {
+        return Err(format!("of type {}", value.type_name()));
+    };
+    u64::try_from(number).ok().filter(|number| number.is_power_of_two()).ok_or_else(|| number.to_string())
 }
 
 /// A tensor description as it stands in the file, before its data is looked for.
@@ -150,7 +156,7 @@ pub(super) fn data_bytes(tensor: &str, ty: GgmlType, dims: &[u64]) -> Result<u64
         return Err(Fault::ZeroDim { tensor: tensor.to_owned(), dims: dims.to_vec() });
     }
     let block_len = ty.block_len();
-    if dims[0] % block_len as u64 != 0 {
+    if !dims[0].is_multiple_of(block_len as u64) {
         let (tensor, ty, cols) = (tensor.to_owned(), ty.name(), dims[0]);
         return Err(Fault::RaggedRow { tensor, ty, cols, block_len });
     }
@@ -175,7 +181,7 @@ impl DataRegion {
     /// The file range of a tensor's data.
     fn place(&self, tensor: &RawTensor) -> Result<Range<u64>, Fault> {
         let (name, start, len) = (&tensor.name, tensor.data_offset, tensor.n_bytes);
-        if start % self.alignment != 0 {
+        if !start.is_multiple_of(self.alignment) {
             return Err(Fault::Misaligned { tensor: name.clone(), start, alignment: self.alignment });
         }
         let start_in_file = self.start.and_then(|data| data.checked_add(start));

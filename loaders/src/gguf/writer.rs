@@ -108,7 +108,7 @@ impl<W: Write> GgufWriter<W> {
         }
         let alignment = u64::from(alignment);
         if !alignment.is_power_of_two() {
-            return Err(Fault::BadAlignment(alignment).into());
+            return Err(Fault::BadAlignment(alignment.to_string()).into());
         }
         let mut metadata = Metadata::default();
         if alignment != DEFAULT_ALIGNMENT {
