@@ -140,10 +140,14 @@ impl Tile<'_> {
         while first < rows {
             // SAFETY: the caller's promise.
             first += unsafe {
-                match together(rows - first) {
-                    1 => self.score_rows::<S, R, 1>(s, first, keys),
-                    2 => self.score_rows::<S, R, 2>(s, first, keys),
-                    _ => self.score_rows::<S, R, 3>(s, first, keys),
+                if !S::WIDE_TILES {
+                    self.score_rows::<S, R, 1>(s, first, keys)
+                } else {
+                    match together(rows - first) {
+                        1 => self.score_rows::<S, R, 1>(s, first, keys),
+                        2 => self.score_rows::<S, R, 2>(s, first, keys),
+                        _ => self.score_rows::<S, R, 3>(s, first, keys),
+                    }
                 }
             };
         }
@@ -182,10 +186,14 @@ impl Tile<'_> {
         while first < rows {
             // SAFETY: the caller's promise.
             first += unsafe {
-                match together(rows - first) {
-                    1 => self.accumulate_rows::<S, R, 1>(s, first, values),
-                    2 => self.accumulate_rows::<S, R, 2>(s, first, values),
-                    _ => self.accumulate_rows::<S, R, 3>(s, first, values),
+                if !S::WIDE_TILES {
+                    self.accumulate_rows::<S, R, 1>(s, first, values)
+                } else {
+                    match together(rows - first) {
+                        1 => self.accumulate_rows::<S, R, 1>(s, first, values),
+                        2 => self.accumulate_rows::<S, R, 2>(s, first, values),
+                        _ => self.accumulate_rows::<S, R, 3>(s, first, values),
+                    }
                 }
             };
         }

@@ -22,7 +22,7 @@ pub(super) unsafe fn score<S: Simd, R: Rows, const N: usize>(
 ) {
     let mut p = range.start / 4 * 4;
     // One query row alone has too few independent sums to hide their latency: it takes twice the positions.
-    while N == 1 && p + 8 <= range.end {
+    while S::WIDE_TILES && N == 1 && p + 8 <= range.end {
         // SAFETY: the caller's promise.
         unsafe { score_positions::<S, R, N, 8>(s, q, keys, p, range.end - 1, &mut scores) };
         p += 8;
@@ -87,7 +87,7 @@ pub(super) unsafe fn accumulate<S: Simd, R: Rows, const N: usize>(
     let mut octet = 0;
     let octets = acc[0].len();
     // As many independent sums as the registers hold, so that their latency is hidden.
-    while N == 1 && octet + 8 <= octets {
+    while S::WIDE_TILES && N == 1 && octet + 8 <= octets {
         // SAFETY: the caller's promise.
         unsafe { accumulate_octets::<S, R, N, 8>(s, weights, values, &ranges, octet, &mut acc) };
         octet += 8;

@@ -4,6 +4,8 @@
 //! instruction set. Every method is a fixed sequence of correctly rounded IEEE operations and
 //! nothing is reassociated, so the [`Scalar`] build of a kernel is the twin of each fast one.
 
+use half::f16;
+
 /// Eight f32 values, aligned so that one vector load never straddles a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C, align(32))]
@@ -29,6 +31,9 @@ pub(crate) trait Kernel {
 pub(crate) trait Simd: Copy {
     /// Eight f32 lanes.
     type F: Copy;
+    /// Whether sixteen vectors fit the registers, so that a kernel should take a large tile at once. Where lanes are
+    /// single numbers a large tile only costs compile time.
+    const WIDE_TILES: bool;
 
     /// Runs `kernel` compiled for this instruction set.
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
@@ -94,6 +99,7 @@ fn zip(a: F32x8, b: F32x8, f: impl Fn(f32, f32) -> f32) -> F32x8 {
 
 impl Simd for Scalar {
     type F = F32x8;
+    const WIDE_TILES: bool = false;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
@@ -113,13 +119,14 @@ impl Simd for Scalar {
             f32::from_ne_bytes([x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]])
         }))
     }
-    #[inline(always)]
+    #[inline(never)]
     fn widen_f16(self, x: [u8; 2]) -> f32 {
-        half::f16::from_ne_bytes(x).to_f32()
+        f16::from_ne_bytes(x).to_f32()
     }
-    #[inline(always)]
+    // Conversions in software are long: one copy of them, not one per use.
+    #[inline(never)]
     fn load_f16(self, x: &[u8; 16]) -> F32x8 {
-        F32x8(std::array::from_fn(|i| half::f16::from_ne_bytes([x[2 * i], x[2 * i + 1]]).to_f32()))
+        F32x8(std::array::from_fn(|i| f16::from_ne_bytes([x[2 * i], x[2 * i + 1]]).to_f32()))
     }
     #[inline(always)]
     fn load_i8(self, x: &[u8; 8]) -> F32x8 {
@@ -129,10 +136,10 @@ impl Simd for Scalar {
     fn store(self, x: F32x8, to: &mut [f32; 8]) {
         *to = x.0;
     }
-    #[inline(always)]
+    #[inline(never)]
     fn store_f16(self, x: F32x8, to: &mut [u8; 16]) {
         for (to, x) in to.as_chunks_mut::<2>().0.iter_mut().zip(x.0) {
-            *to = half::f16::from_f32(x).to_ne_bytes();
+            *to = f16::from_f32(x).to_ne_bytes();
         }
     }
     #[inline(always)]
@@ -151,7 +158,8 @@ impl Simd for Scalar {
     fn div(self, a: F32x8, b: F32x8) -> F32x8 {
         zip(a, b, |a, b| a / b)
     }
-    #[inline(always)]
+    // Without the instruction this is eight calls: inlined, they would make up most of the compile time.
+    #[inline(never)]
     fn mul_add(self, a: F32x8, b: F32x8, c: F32x8) -> F32x8 {
         F32x8(std::array::from_fn(|i| a.0[i].mul_add(b.0[i], c.0[i])))
     }

@@ -27,6 +27,7 @@ fn run<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
 // and each load or store goes through a reference to exactly the bytes it touches.
 impl Simd for Avx2 {
     type F = __m256;
+    const WIDE_TILES: bool = true;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
