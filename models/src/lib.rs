@@ -1,1 +1,42 @@
-//! Burn modules.
+//! Qwen3 and Mistral 3 (and the plain Llama and Qwen2 decoders they descend from) as Burn modules.
+//!
+//! Every module is generic over [`backend::Backend`], Burn's backend trait extended with the operations that
+//! inference lives on: packed (quantized) matrix products, RMSNorm, rotary embedding, paged attention. Each of them
+//! has a default body in ordinary tensor operations, so any Burn backend runs these models and the fast versions have
+//! a definition to be tested against.
+//!
+//! ```no_run
+//! use burn_ndarray::NdArray;
+//! use ember_loaders::gguf::Gguf;
+//! use ember_models::Qwen3;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Default::default();
+//! let model = Qwen3::<NdArray>::from_gguf(Gguf::open("qwen3.gguf")?, &device)?;
+//! let tokens = burn::tensor::Tensor::from_ints([[9707, 11, 1879]], &device);
+//! let logits = model.forward(tokens); // [batch, seq, vocab]
+//! # Ok(())
+//! # }
+//! ```
+pub mod backend;
+pub mod batch;
+pub mod decoder;
+pub mod error;
+mod family;
+pub mod kv_cache;
+pub mod layers;
+mod mistral3;
+pub mod packed;
+mod qwen3;
+pub mod weights;
+
+pub use ember_kernels_cpu::kv::{KvLayout, KvType};
+pub use ember_kernels_cpu::pool::{SetThreadsError, set_threads as set_cpu_threads};
+pub use batch::{Batch, EmbeddingRows, SequenceRows};
+pub use decoder::{Decoder, StepOutput};
+pub use error::ModelError;
+pub use kv_cache::KvCache;
+pub use mistral3::Mistral3;
+pub use packed::PackedMatrix;
+pub use qwen3::Qwen3;
+pub use weights::WeightFormat;

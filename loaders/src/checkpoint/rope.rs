@@ -68,13 +68,7 @@ impl RopeConfig {
         if let Some(factors) = freq_factors {
             assert_eq!(factors.len(), pairs, "rope_freqs.weight has one factor per pair");
         }
-        (0..pairs)
-            .map(|i| {
-                let exponent = -2.0 * i as f64 / self.dim as f64;
-                let divisor = freq_factors.map_or(1.0, |factors| f64::from(factors[i]));
-                (f64::from(self.freq_base).powf(exponent) / divisor * self.stretch(i)) as f32
-            })
-            .collect()
+        (0..pairs).map(|i| self.stretched(i) / freq_factors.map_or(1.0, |factors| factors[i])).collect()
     }
 
     /// Multiplier of cos and sin (YaRN's attention temperature).
@@ -97,19 +91,32 @@ impl RopeConfig {
         self.magnitude().is_finite() && self.inv_freq(None).iter().all(|frequency| frequency.is_finite())
     }
 
-    /// What the scaling multiplies the frequency of pair `i` by.
-    fn stretch(&self, i: usize) -> f64 {
+    /// The frequency of pair `i` after scaling.
+    ///
+    /// Rounded to f32 at every step as PyTorch does it: far into a context a model has seen those very frequencies,
+    /// and at position 200 000 the last bit of one turns its pair by a hundredth of a radian.
+    fn stretched(&self, i: usize) -> f32 {
+        let period = f64::from(self.freq_base).powf(2.0 * i as f64 / self.dim as f64) as f32;
+        let kept = 1.0 / period;
         match self.scaling {
-            RopeScaling::None => 1.0,
-            RopeScaling::Linear { factor } => 1.0 / f64::from(factor),
-            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, ext_factor, .. } => {
-                let low = self.rotation_dim(original_context, beta_fast).floor().max(0.0);
-                let high = self.rotation_dim(original_context, beta_slow).ceil().min(self.dim as f64 - 1.0);
-                let ramp = 1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
-                let keep = ramp * f64::from(ext_factor);
-                (1.0 - keep) / f64::from(factor) + keep
+            RopeScaling::None => kept,
+            RopeScaling::Linear { factor } => kept / factor,
+            RopeScaling::Yarn { factor, .. } => {
+                let share = self.kept_share(i);
+                1.0 / (factor * period) * (1.0 - share) + kept * share
             }
         }
+    }
+
+    /// YaRN's ramp: 1 where the frequency of pair `i` is kept, 0 where it is divided by the factor.
+    fn kept_share(&self, i: usize) -> f32 {
+        let RopeScaling::Yarn { original_context, beta_fast, beta_slow, ext_factor, .. } = self.scaling else {
+            return 1.0;
+        };
+        let low = self.rotation_dim(original_context, beta_fast).floor().max(0.0);
+        let high = self.rotation_dim(original_context, beta_slow).ceil().min(self.dim as f64 - 1.0);
+        let ramp = (i as f32 - low as f32) / (high - low).max(0.001) as f32;
+        (1.0 - ramp.clamp(0.0, 1.0)) * ext_factor
     }
 
     /// Pair index (fractional) that turns `rotations` times within `context` tokens.
@@ -224,11 +231,10 @@ mod tests {
     #[test]
     fn yarn_ramp_borders() {
         for (rope, low, high) in [(ministral3(1.0), 20, 37), (yarn(4.0, 32768, 0.0), 23, 40)] {
-            let RopeScaling::Yarn { factor, .. } = rope.scaling else { unreachable!() };
-            assert_eq!(rope.stretch(low), 1.0);
-            assert!(rope.stretch(low + 1) < 1.0);
-            assert!(rope.stretch(high - 1) > 1.0 / f64::from(factor));
-            assert_eq!(rope.stretch(high), 1.0 / f64::from(factor));
+            assert_eq!(rope.kept_share(low), 1.0);
+            assert!(rope.kept_share(low + 1) < 1.0);
+            assert!(rope.kept_share(high - 1) > 0.0);
+            assert_eq!(rope.kept_share(high), 0.0);
         }
         let rope = ministral3(1.0);
         assert!((rope.rotation_dim(16384, 32.0) - 20.385).abs() < 5e-4);

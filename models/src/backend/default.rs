@@ -1,0 +1,140 @@
+//! The definitions of the operations, in ordinary Burn tensor operations.
+use super::{Backend, KvLayout, Pairing};
+use crate::batch::SequenceRows;
+use crate::kv_cache::{KvPages, read_entries};
+use crate::packed::PackedMatrix;
+use burn::tensor::{Bool, Tensor, TensorData, activation::softmax};
+use ember_kernels_cpu::kv;
+use std::ops::Range;
+
+/// See [`Backend::packed_linear`].
+pub fn packed_linear<B: Backend>(x: Tensor<B, 2>, weights: &[&PackedMatrix]) -> Vec<Tensor<B, 2>> {
+    let one = |weight: &&PackedMatrix| {
+        let dense = TensorData::new(weight.dequantize_rows(0..weight.rows()), [weight.rows(), weight.cols()]);
+        x.clone().matmul(Tensor::from_data(dense, &x.device()).transpose())
+    };
+    weights.iter().map(one).collect()
+}
+
+/// See [`Backend::packed_rows`].
+pub fn packed_rows<B: Backend>(table: &PackedMatrix, ids: &[u32], device: &B::Device) -> Tensor<B, 2> {
+    Tensor::from_data(TensorData::new(table.gather(ids), [ids.len(), table.cols()]), device)
+}
+
+/// See [`Backend::rms_norm`].
+pub fn rms_norm<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 1>, eps: f32) -> Tensor<B, 2> {
+    let mean_square = x.clone().square().mean_dim(1);
+    x / (mean_square + eps).sqrt() * weight.unsqueeze()
+}
+
+/// See [`Backend::rope`].
+pub fn rope<B: Backend>(
+    x: Tensor<B, 3>,
+    cos: Tensor<B, 2>,
+    sin: Tensor<B, 2>,
+    pairing: Pairing,
+) -> Tensor<B, 3> {
+    let [t, heads, dim] = x.dims();
+    let half = cos.dims()[1];
+    let rotated = x.clone().narrow(2, 0, 2 * half);
+    // Both pairings as `[t, heads, first | second element of the pair, half]`.
+    let pairs = match pairing {
+        Pairing::Half => rotated.reshape([t, heads, 2, half]),
+        Pairing::Adjacent => rotated.reshape([t, heads, half, 2]).swap_dims(2, 3),
+    };
+    let (a, b) = (pairs.clone().narrow(2, 0, 1), pairs.narrow(2, 1, 1));
+    let (cos, sin) = (cos.reshape([t, 1, 1, half]), sin.reshape([t, 1, 1, half]));
+    let first = a.clone() * cos.clone() - b.clone() * sin.clone();
+    let second = a * sin + b * cos;
+    let turned = Tensor::cat(vec![first, second], 2);
+    let turned = match pairing {
+        Pairing::Half => turned,
+        Pairing::Adjacent => turned.swap_dims(2, 3),
+    };
+    let turned = turned.reshape([t, heads, 2 * half]);
+    if 2 * half == dim { turned } else { Tensor::cat(vec![turned, x.narrow(2, 2 * half, dim - 2 * half)], 2) }
+}
+
+/// See [`Backend::dense_attention`].
+pub fn dense_attention<B: Backend>(
+    q: Tensor<B, 3>,
+    k: Tensor<B, 3>,
+    v: Tensor<B, 3>,
+    visible: &[Range<u32>],
+    scale: f32,
+) -> Tensor<B, 3> {
+    let mut outputs = Vec::new();
+    let mut start = 0;
+    // Rows that begin at the same key form a sequence: nothing outside it is ever multiplied.
+    for group in visible.chunk_by(|a, b| a.start == b.start) {
+        let rows = start..start + group.len();
+        start = rows.end;
+        let keys = group[0].start as usize..group.iter().map(|range| range.end).max().unwrap_or(0) as usize;
+        let (k, v) = (k.clone().slice([keys.clone()]), v.clone().slice([keys.clone()]));
+        outputs.push(one_sequence(q.clone().slice([rows]), k, v, group, scale));
+    }
+    Tensor::cat(outputs, 0)
+}
+
+/// `q` `[t, h, d]` against `k`, `v` `[s, g, d]`; key `j` of the slice is entry `visible[..].start + j`.
+fn one_sequence<B: Backend>(
+    q: Tensor<B, 3>,
+    k: Tensor<B, 3>,
+    v: Tensor<B, 3>,
+    visible: &[Range<u32>],
+    scale: f32,
+) -> Tensor<B, 3> {
+    let ([t, h, d], [s, g, _]) = (q.dims(), k.dims());
+    let group = h / g;
+    let spread = |x: Tensor<B, 3>| {
+        x.swap_dims(0, 1).reshape([g, 1, s, d]).expand([g, group, s, d]).reshape([h, s, d])
+    };
+    let scores = q.swap_dims(0, 1).matmul(spread(k).swap_dims(1, 2)) * scale; // [h, t, s]
+    let device = scores.device();
+    let hidden: Vec<bool> = visible
+        .iter()
+        .flat_map(|range| (0..s as u32).map(move |j| j + range.start >= range.end))
+        .collect();
+    let mask = Tensor::<B, 2, Bool>::from_data(TensorData::new(hidden, [t, s]), &device);
+    let weights = softmax(scores.mask_fill(mask.unsqueeze::<3>().expand([h, t, s]), f32::NEG_INFINITY), 2);
+    weights.matmul(spread(v)).swap_dims(0, 1)
+}
+
+/// See [`Backend::kv_write`].
+pub fn kv_write<B: Backend>(
+    pages: &mut KvPages,
+    layout: KvLayout,
+    k: Tensor<B, 3>,
+    v: Tensor<B, 3>,
+    slots: &[u32],
+) {
+    let KvPages::Host { k: k_pool, v: v_pool } = pages;
+    kv::kv_write(&layout, k_pool, v_pool, &to_vec(k), &to_vec(v), slots);
+}
+
+/// See [`Backend::paged_attention`].
+pub fn paged_attention<B: Backend>(
+    q: Tensor<B, 3>,
+    pages: &KvPages,
+    layout: KvLayout,
+    sequences: &[SequenceRows],
+    scale: f32,
+) -> Tensor<B, 3> {
+    let KvPages::Host { k, v } = pages;
+    let device = q.device();
+    let outputs = sequences.iter().filter(|sequence| !sequence.rows.is_empty()).map(|sequence| {
+        let visible = sequence.visible();
+        let entries = visible.iter().map(|range| range.end as usize).max().unwrap_or(0);
+        let read = |pool: &[u8]| {
+            let values = read_entries(&layout, pool, &sequence.block_table, entries);
+            Tensor::from_data(TensorData::new(values, [entries, layout.n_kv_heads, layout.head_dim]), &device)
+        };
+        one_sequence(q.clone().slice([sequence.rows.clone()]), read(k), read(v), &visible, scale)
+    });
+    Tensor::cat(outputs.collect(), 0)
+}
+
+/// The elements in row-major order, as f32.
+fn to_vec<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f32> {
+    x.into_data().convert::<f32>().into_vec().expect("converted to f32 just above")
+}

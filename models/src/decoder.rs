@@ -1,0 +1,222 @@
+//! The pre-norm decoder of the Llama family.
+//!
+//! ```text
+//! x = token_embd[tokens]
+//! for each block:
+//!     x += attn_output(attention(norm/rope(q), norm/rope(k), v))      q, k, v of attn_norm(x)
+//!     x += ffn_down(silu(ffn_gate(y)) * ffn_up(y))                    y = ffn_norm(x)
+//! logits = output(output_norm(x))                                     output = token_embd when tied
+//! ```
+use crate::backend::Backend;
+use crate::batch::Batch;
+use crate::error::ModelError;
+use crate::kv_cache::KvCache;
+use crate::layers::rope::Rope;
+use crate::layers::{Attention, AttentionInput, Embedding, Keys, Linear, Mlp, RmsNorm};
+use crate::weights::{WeightFormat, Weights};
+use burn::module::Module;
+use burn::tensor::{Int, Tensor, TensorData};
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+
+/// Embedding, blocks, final norm and head. What differs between architectures is in the configuration.
+#[derive(Module, Debug)]
+pub struct Decoder<B: Backend> {
+    /// `[vocab, hidden]`.
+    pub token_embd: Embedding<B>,
+    /// The blocks, first to last.
+    pub blk: Vec<Block<B>>,
+    /// `[hidden]`.
+    pub output_norm: RmsNorm<B>,
+    /// `[vocab, hidden]`; `None` when the head is tied to `token_embd`.
+    pub output: Option<Linear<B>>,
+    config: ModelConfig,
+    rope: Rope,
+}
+
+/// One pre-norm block.
+#[derive(Module, Debug)]
+pub struct Block<B: Backend> {
+    /// `[hidden]`.
+    pub attn_norm: RmsNorm<B>,
+    /// Grouped-query attention.
+    pub attention: Attention<B>,
+    /// `[hidden]`.
+    pub ffn_norm: RmsNorm<B>,
+    /// Gated feed-forward network.
+    pub mlp: Mlp<B>,
+}
+
+/// What a step was asked for.
+#[derive(Debug)]
+pub struct StepOutput<B: Backend> {
+    /// `[batch.logits_rows.len(), vocab]`, when any were wanted.
+    pub logits: Option<Tensor<B, 2>>,
+    /// Normalised final hidden states, `[batch.hidden_rows.len(), hidden]`, when any were wanted.
+    pub hidden: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Builds the model of a checkpoint on `device`.
+    ///
+    /// # Errors
+    /// When the checkpoint lacks a tensor.
+    pub fn load(
+        checkpoint: &Checkpoint,
+        format: WeightFormat,
+        device: &B::Device,
+    ) -> Result<Self, ModelError> {
+        Self::load_as(checkpoint, checkpoint.config().clone(), format, device)
+    }
+
+    /// [`load`](Self::load) with other hyperparameters than the checkpoint's, for experiments: another rope scaling or
+    /// context length, a norm left out. Sizes must stay those of the tensors.
+    ///
+    /// # Errors
+    /// When the checkpoint lacks a tensor.
+    pub fn load_as(
+        checkpoint: &Checkpoint,
+        config: ModelConfig,
+        format: WeightFormat,
+        device: &B::Device,
+    ) -> Result<Self, ModelError> {
+        let weights = Weights::new(checkpoint, format, device);
+        let freq_factors = checkpoint.opt_tensor("rope_freqs.weight").map(|tensor| tensor.to_f32());
+        let rope = Rope::new(&config.rope, freq_factors.as_deref());
+        Ok(Self {
+            token_embd: weights.embedding("token_embd")?,
+            blk: (0..config.n_layers).map(|i| Block::load(&weights, &config, i)).collect::<Result<_, _>>()?,
+            output_norm: weights.rms_norm("output_norm", config.norm_eps)?,
+            output: if config.tied_embeddings { None } else { Some(weights.linear("output")?) },
+            config,
+            rope,
+        })
+    }
+
+    /// The hyperparameters.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Logits of every position of a batch of equally long sequences, without a cache.
+    ///
+    /// Differentiable on an autodiff backend, in the weights when they are [dense](WeightFormat::Dense).
+    ///
+    /// # Shapes
+    /// `tokens` is `[batch, seq]`, the result `[batch, seq, vocab]`.
+    pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let positions: Vec<u32> = (0..tokens.dims()[1] as u32).collect();
+        self.forward_at(tokens, &positions)
+    }
+
+    /// [`forward`](Self::forward) with the rotary position of each column given.
+    ///
+    /// # Shapes
+    /// `tokens` is `[batch, seq]`, `positions` has `seq` entries, the result is `[batch, seq, vocab]`.
+    pub fn forward_at(&self, tokens: Tensor<B, 2, Int>, positions: &[u32]) -> Tensor<B, 3> {
+        let [batch, seq] = tokens.dims();
+        let device = tokens.device();
+        let ids: Vec<u32> = tokens.into_data().convert::<u32>().into_vec().expect("converted to u32 just above");
+        let visible: Vec<_> = (0..(batch * seq) as u32)
+            .map(|row| {
+                let start = row - row % seq as u32;
+                start..row + 1
+            })
+            .collect();
+        let mut input =
+            self.attention_input(&positions.repeat(batch), Keys::Rows { visible: &visible }, &device);
+        let x = self.token_embd.forward(&ids, &device);
+        let x = self.output_norm.forward(self.blocks(x, &mut input));
+        self.head(x).reshape([batch, seq, self.config.vocab_size])
+    }
+
+    /// Runs one flat batch against the paged cache and returns the rows that are wanted.
+    ///
+    /// # Errors
+    /// [`ModelError::InvalidBatch`] when the batch contradicts itself, the model or the cache.
+    pub fn step(
+        &self,
+        batch: &Batch,
+        cache: &mut KvCache,
+        device: &B::Device,
+    ) -> Result<StepOutput<B>, ModelError> {
+        let config = &self.config;
+        batch.validate(config.vocab_size, config.hidden_size, cache.layout().block_len, cache.n_slots())?;
+        let keys = Keys::Paged { cache, slots: &batch.slots, sequences: &batch.sequences };
+        let mut input = self.attention_input(&batch.positions, keys, device);
+        let x = self.blocks(self.embed(batch, device), &mut input);
+        let wanted = |rows: &[u32]| {
+            let ids: Vec<i64> = rows.iter().map(|&row| i64::from(row)).collect();
+            let ids = Tensor::<B, 1, Int>::from_data(TensorData::new(ids, [rows.len()]), device);
+            (!rows.is_empty()).then(|| self.output_norm.forward(x.clone().select(0, ids)))
+        };
+        Ok(StepOutput {
+            logits: wanted(&batch.logits_rows).map(|x| self.head(x)),
+            hidden: wanted(&batch.hidden_rows),
+        })
+    }
+
+    fn embed(&self, batch: &Batch, device: &B::Device) -> Tensor<B, 2> {
+        let mut x = self.token_embd.forward(&batch.tokens, device);
+        for part in &batch.embeddings {
+            let n = part.values.len() / self.config.hidden_size;
+            let data = TensorData::new(part.values.to_vec(), [n, self.config.hidden_size]);
+            let rows = part.start..part.start + n;
+            x = x.slice_assign([rows, 0..self.config.hidden_size], Tensor::from_data(data, device));
+        }
+        x
+    }
+
+    fn attention_input<'a>(
+        &self,
+        positions: &[u32],
+        keys: Keys<'a>,
+        device: &B::Device,
+    ) -> AttentionInput<'a, B> {
+        let query_scale = self.config.query_scale.as_ref().and_then(|scale| {
+            let values: Vec<f32> = positions.iter().map(|&position| scale.at(position)).collect();
+            let shape = [positions.len(), 1, 1];
+            values
+                .iter()
+                .any(|&s| s != 1.0)
+                .then(|| Tensor::from_data(TensorData::new(values, shape), device))
+        });
+        AttentionInput { rope: self.rope.table(positions, device), query_scale, keys }
+    }
+
+    fn blocks(&self, x: Tensor<B, 2>, input: &mut AttentionInput<'_, B>) -> Tensor<B, 2> {
+        let mut residual = x;
+        let mut update: Option<Tensor<B, 2>> = None;
+        for (i, block) in self.blk.iter().enumerate() {
+            let (sum, normed) = match update {
+                Some(update) => block.attn_norm.add_forward(residual, update),
+                None => (residual.clone(), block.attn_norm.forward(residual)),
+            };
+            let mixed = block.attention.forward(normed, i, input);
+            let (sum, normed) = block.ffn_norm.add_forward(sum, mixed);
+            (residual, update) = (sum, Some(block.mlp.forward(normed)));
+        }
+        match update {
+            Some(update) => residual + update,
+            None => residual,
+        }
+    }
+
+    fn head(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        match &self.output {
+            Some(output) => output.forward(x),
+            None => self.token_embd.head(x),
+        }
+    }
+}
+
+impl<B: Backend> Block<B> {
+    fn load(weights: &Weights<'_, B>, config: &ModelConfig, index: usize) -> Result<Self, ModelError> {
+        let prefix = format!("blk.{index}");
+        Ok(Self {
+            attn_norm: weights.rms_norm(&format!("{prefix}.attn_norm"), config.norm_eps)?,
+            attention: Attention::load(weights, config, &prefix)?,
+            ffn_norm: weights.rms_norm(&format!("{prefix}.ffn_norm"), config.norm_eps)?,
+            mlp: Mlp::load(weights, &prefix)?,
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! What can go wrong between a checkpoint and logits.
+use ember_loaders::checkpoint::{Arch, CheckpointError};
+use thiserror::Error;
+
+/// An error of this crate. Every message names the thing at fault.
+#[derive(Debug, Error)]
+pub enum ModelError {
+    /// The checkpoint could not be read or does not hold what the architecture needs.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A typed model was asked to load a checkpoint of another family.
+    #[error("this checkpoint is a {found:?} model, not {wanted}")]
+    WrongArchitecture {
+        /// The architecture in the checkpoint.
+        found: Arch,
+        /// What the caller's type accepts.
+        wanted: &'static str,
+    },
+    /// A batch that contradicts itself, the model or the cache.
+    #[error("invalid batch: {0}")]
+    InvalidBatch(String),
+    /// The KV cache cannot have the requested form.
+    #[error("KV cache: {0}")]
+    KvCache(String),
+}

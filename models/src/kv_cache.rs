@@ -1,0 +1,104 @@
+//! The paged key/value cache: one pool of fixed-size blocks per layer, written in place.
+use crate::error::ModelError;
+use ember_kernels_cpu::kv::{KvLayout, KvType};
+use ember_loaders::checkpoint::ModelConfig;
+use ember_loaders::gguf::{GgmlType, dequantize};
+
+/// One layer's pool, `[n_blocks][n_kv_heads][block_len][head_dim]` for K and the same for V.
+///
+/// Like [`PackedMatrix`](crate::PackedMatrix), a handle that does not mention a Burn backend: no Burn CPU tensor can
+/// hold f16 or q8_0 pages.
+#[derive(Debug)]
+pub enum KvPages {
+    /// Pages in host memory, in the layout's element type.
+    Host {
+        /// Keys.
+        k: Vec<u8>,
+        /// Values.
+        v: Vec<u8>,
+    },
+}
+
+/// The first `entries` entries behind a block table, read from a host pool as f32 `[entries, n_kv_heads, head_dim]`.
+pub fn read_entries(layout: &KvLayout, pool: &[u8], block_table: &[u32], entries: usize) -> Vec<f32> {
+    let ty = match layout.ty {
+        KvType::F32 => GgmlType::F32,
+        KvType::F16 => GgmlType::F16,
+        KvType::Q8_0 => GgmlType::Q8_0,
+    };
+    let mut out = vec![0.0; entries * layout.n_kv_heads * layout.head_dim];
+    for (i, row) in out.chunks_exact_mut(layout.head_dim).enumerate() {
+        let (entry, head) = (i / layout.n_kv_heads, i % layout.n_kv_heads);
+        let block = block_table[entry / layout.block_len] as usize;
+        let at = (block * layout.n_kv_heads + head) * layout.block_len + entry % layout.block_len;
+        dequantize(ty, &pool[at * layout.row_bytes()..(at + 1) * layout.row_bytes()], row);
+    }
+    out
+}
+
+/// The pools of all layers.
+#[derive(Debug)]
+pub struct KvCache {
+    layout: KvLayout,
+    n_blocks: usize,
+    layers: Vec<KvPages>,
+}
+
+impl KvCache {
+    /// KV entries per block.
+    pub const BLOCK_LEN: usize = KvLayout::DEFAULT_BLOCK_LEN;
+
+    /// A zeroed cache in host memory for at least `n_entries` KV entries. Untouched pages cost no physical memory.
+    ///
+    /// # Errors
+    /// [`ModelError::KvCache`] when the type does not fit the head size or the size overflows memory.
+    pub fn host(config: &ModelConfig, ty: KvType, n_entries: usize) -> Result<Self, ModelError> {
+        let layout = KvLayout::new(ty, Self::BLOCK_LEN, config.n_kv_heads, config.head_dim)
+            .map_err(|error| ModelError::KvCache(error.to_string()))?;
+        let n_blocks = n_entries.div_ceil(Self::BLOCK_LEN);
+        let too_large = || ModelError::KvCache(format!("{n_entries} entries do not fit into memory"));
+        if n_blocks * Self::BLOCK_LEN > u32::MAX as usize {
+            return Err(too_large());
+        }
+        let bytes = n_blocks.checked_mul(layout.block_bytes()).ok_or_else(too_large)?;
+        let zeroed = || zeroed_bytes(bytes).ok_or_else(too_large);
+        let layers = (0..config.n_layers)
+            .map(|_| Ok(KvPages::Host { k: zeroed()?, v: zeroed()? }))
+            .collect::<Result<_, ModelError>>()?;
+        Ok(Self { layout, n_blocks, layers })
+    }
+
+    /// Element type, block length and head geometry.
+    pub fn layout(&self) -> KvLayout {
+        self.layout
+    }
+
+    /// Number of blocks in each layer's pool.
+    pub fn n_blocks(&self) -> usize {
+        self.n_blocks
+    }
+
+    /// Number of slots (KV entries) in each layer's pool.
+    pub fn n_slots(&self) -> usize {
+        self.n_blocks * self.layout.block_len
+    }
+
+    /// Bytes of all layers' pools.
+    pub fn n_bytes(&self) -> usize {
+        2 * self.layers.len() * self.n_blocks * self.layout.block_bytes()
+    }
+
+    /// The pool of one layer.
+    pub fn layer_mut(&mut self, layer: usize) -> &mut KvPages {
+        &mut self.layers[layer]
+    }
+}
+
+/// Zeroed memory from the allocator's lazily mapped pages, or `None` when it refuses.
+fn zeroed_bytes(len: usize) -> Option<Vec<u8>> {
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    drop(bytes);
+    // `vec![0; len]` asks for zeroed pages, which `try_reserve` followed by `resize` would touch one by one.
+    Some(vec![0; len])
+}

@@ -1,0 +1,114 @@
+//! Grouped-query attention, over the paged cache or over the rows themselves.
+use super::rope::RopeTable;
+use super::{Linear, RmsNorm};
+use crate::backend::Backend;
+use crate::batch::SequenceRows;
+use crate::error::ModelError;
+use crate::kv_cache::KvCache;
+use crate::weights::Weights;
+use burn::module::Module;
+use burn::tensor::Tensor;
+use ember_loaders::checkpoint::ModelConfig;
+use std::ops::Range;
+
+/// Query, key, value and output projections of one block, with what the architecture puts between them.
+#[derive(Module, Debug)]
+pub struct Attention<B: Backend> {
+    /// `[heads * head_dim, hidden]`.
+    pub attn_q: Linear<B>,
+    /// `[kv_heads * head_dim, hidden]`.
+    pub attn_k: Linear<B>,
+    /// `[kv_heads * head_dim, hidden]`.
+    pub attn_v: Linear<B>,
+    /// `[hidden, heads * head_dim]`.
+    pub attn_output: Linear<B>,
+    /// `[head_dim]`, Qwen3 only.
+    pub attn_q_norm: Option<RmsNorm<B>>,
+    /// `[head_dim]`, Qwen3 only.
+    pub attn_k_norm: Option<RmsNorm<B>>,
+    head_dim: usize,
+    scale: f32,
+}
+
+/// What one step's rows need besides their hidden states, the same for all layers.
+pub struct AttentionInput<'a, B: Backend> {
+    /// Angles of the rows.
+    pub rope: RopeTable<B>,
+    /// Mistral 3's multiplier of each row's queries, `[t, 1, 1]`, when any differs from one.
+    pub query_scale: Option<Tensor<B, 3>>,
+    /// Where keys and values come from.
+    pub keys: Keys<'a>,
+}
+
+/// Where a block's keys and values come from.
+pub enum Keys<'a> {
+    /// The rows themselves: row `i` attends to the rows `visible[i]`. Differentiable.
+    Rows {
+        /// One range per row.
+        visible: &'a [Range<u32>],
+    },
+    /// The paged cache, into which the rows are written first.
+    Paged {
+        /// The pools of all layers.
+        cache: &'a mut KvCache,
+        /// Physical slot of each row.
+        slots: &'a [u32],
+        /// The sequences of the batch.
+        sequences: &'a [SequenceRows],
+    },
+}
+
+impl<B: Backend> Attention<B> {
+    /// Reads `blk.N.attn_*` of block `prefix`.
+    ///
+    /// # Errors
+    /// When a tensor is missing.
+    pub fn load(weights: &Weights<'_, B>, config: &ModelConfig, prefix: &str) -> Result<Self, ModelError> {
+        let head_norm = |name: &str| {
+            let norm = || weights.rms_norm(&format!("{prefix}.{name}"), config.norm_eps);
+            config.qk_norm.then(norm).transpose()
+        };
+        Ok(Self {
+            attn_q: weights.linear(&format!("{prefix}.attn_q"))?,
+            attn_k: weights.linear(&format!("{prefix}.attn_k"))?,
+            attn_v: weights.linear(&format!("{prefix}.attn_v"))?,
+            attn_output: weights.linear(&format!("{prefix}.attn_output"))?,
+            attn_q_norm: head_norm("attn_q_norm")?,
+            attn_k_norm: head_norm("attn_k_norm")?,
+            head_dim: config.head_dim,
+            scale: config.score_scale(),
+        })
+    }
+
+    /// # Shapes
+    /// `[t, hidden]` to `[t, hidden]`.
+    pub fn forward(&self, x: Tensor<B, 2>, layer: usize, input: &mut AttentionInput<'_, B>) -> Tensor<B, 2> {
+        let [t, _] = x.dims();
+        let [q, k, v] = Linear::forward_group([&self.attn_q, &self.attn_k, &self.attn_v], x);
+        let heads = |x: Tensor<B, 2>| {
+            let n = x.dims()[1] / self.head_dim;
+            x.reshape([t, n, self.head_dim])
+        };
+        let norm = |norm: &Option<RmsNorm<B>>, x| match norm {
+            Some(norm) => norm.forward_heads(x),
+            None => x,
+        };
+        let mut q = input.rope.apply(norm(&self.attn_q_norm, heads(q)));
+        let k = input.rope.apply(norm(&self.attn_k_norm, heads(k)));
+        let v = heads(v);
+        if let Some(scale) = &input.query_scale {
+            q = q * scale.clone();
+        }
+        let mixed = match &mut input.keys {
+            Keys::Rows { visible } => B::dense_attention(q, k, v, visible, self.scale),
+            Keys::Paged { cache, slots, sequences } => {
+                let layout = cache.layout();
+                let pages = cache.layer_mut(layer);
+                B::kv_write(pages, layout, k, v, slots);
+                B::paged_attention(q, pages, layout, sequences, self.scale)
+            }
+        };
+        let width = mixed.dims()[1] * self.head_dim;
+        self.attn_output.forward(mixed.reshape([t, width]))
+    }
+}

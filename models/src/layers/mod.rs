@@ -1,0 +1,13 @@
+//! The layers of a decoder block.
+mod attention;
+mod embedding;
+mod linear;
+mod mlp;
+mod rms_norm;
+pub mod rope;
+
+pub use attention::{Attention, AttentionInput, Keys};
+pub use embedding::Embedding;
+pub use linear::Linear;
+pub use mlp::Mlp;
+pub use rms_norm::RmsNorm;

@@ -1,0 +1,100 @@
+//! A small Qwen3 checkpoint with seeded weights, built in memory.
+use super::random;
+use burn_ndarray::NdArray;
+use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::gguf::{GgmlType, Gguf, GgufWriteError, GgufWriter};
+use ember_models::{Decoder, WeightFormat};
+
+const HIDDEN: usize = 64;
+const FFN: usize = 96;
+const HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const HEAD_DIM: usize = 32;
+const LAYERS: usize = 2;
+const VOCAB: usize = 96;
+
+/// Names and `[cols, rows]` (or `[dim]`) of all tensors.
+fn tensors() -> Vec<(String, Vec<usize>)> {
+    let mut all = vec![
+        ("token_embd.weight".to_string(), vec![HIDDEN, VOCAB]),
+        ("output_norm.weight".to_string(), vec![HIDDEN]),
+        ("output.weight".to_string(), vec![HIDDEN, VOCAB]),
+    ];
+    for i in 0..LAYERS {
+        let of_block: [(&str, Vec<usize>); 11] = [
+            ("attn_norm", vec![HIDDEN]),
+            ("attn_q", vec![HIDDEN, HEADS * HEAD_DIM]),
+            ("attn_k", vec![HIDDEN, KV_HEADS * HEAD_DIM]),
+            ("attn_v", vec![HIDDEN, KV_HEADS * HEAD_DIM]),
+            ("attn_output", vec![HEADS * HEAD_DIM, HIDDEN]),
+            ("attn_q_norm", vec![HEAD_DIM]),
+            ("attn_k_norm", vec![HEAD_DIM]),
+            ("ffn_norm", vec![HIDDEN]),
+            ("ffn_gate", vec![HIDDEN, FFN]),
+            ("ffn_up", vec![HIDDEN, FFN]),
+            ("ffn_down", vec![FFN, HIDDEN]),
+        ];
+        all.extend(of_block.map(|(name, dims)| (format!("blk.{i}.{name}.weight"), dims)));
+    }
+    all
+}
+
+/// q8_0 blocks of the values: an f16 scale, then 32 rounded bytes.
+fn to_q8_0(values: &[f32]) -> Vec<u8> {
+    let block = |block: &[f32]| {
+        let scale = half::f16::from_f32(block.iter().fold(0f32, |m, v| m.max(v.abs())) / 127.0);
+        let quants = block.iter().map(move |v| (v / scale.to_f32()).round() as i8 as u8);
+        scale.to_le_bytes().into_iter().chain(quants).collect::<Vec<u8>>()
+    };
+    values.chunks_exact(32).flat_map(block).collect()
+}
+
+/// The file, its matrices in F32 or Q8_0.
+fn gguf(quantized: bool) -> Result<Vec<u8>, GgufWriteError> {
+    let mut header = GgufWriter::new(Vec::new(), 3, 32)?;
+    let numbers = [
+        ("embedding_length", HIDDEN),
+        ("feed_forward_length", FFN),
+        ("block_count", LAYERS),
+        ("attention.head_count", HEADS),
+        ("attention.head_count_kv", KV_HEADS),
+        ("attention.key_length", HEAD_DIM),
+        ("attention.value_length", HEAD_DIM),
+        ("context_length", 512),
+        ("vocab_size", VOCAB),
+    ];
+    header.metadata("general.architecture", "qwen3")?;
+    for (key, value) in numbers {
+        header.metadata(&format!("qwen3.{key}"), value as u32)?;
+    }
+    header.metadata("qwen3.attention.layer_norm_rms_epsilon", 1e-6f32)?;
+    header.metadata("qwen3.rope.freq_base", 1e6f32)?;
+    let ty_of = |dims: &[usize]| if quantized && dims.len() == 2 { GgmlType::Q8_0 } else { GgmlType::F32 };
+    for (name, dims) in tensors() {
+        header.tensor(&name, ty_of(&dims), &dims)?;
+    }
+    let mut data = header.start_data()?;
+    for (seed, (name, dims)) in tensors().iter().enumerate() {
+        let mut values = random(seed as u64 + 1, dims.iter().product());
+        for value in &mut values {
+            *value = if dims.len() == 1 { 1.0 + 0.3 * *value } else { 0.3 * *value };
+        }
+        let bytes = match ty_of(dims) {
+            GgmlType::Q8_0 => to_q8_0(&values),
+            _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        };
+        data.write(name, &bytes)?;
+    }
+    data.finish()
+}
+
+/// The checkpoint, its matrices in F32 or Q8_0.
+pub fn checkpoint(quantized: bool) -> Checkpoint {
+    let gguf = Gguf::from_bytes(gguf(quantized).expect("writing to memory")).expect("a valid file");
+    Checkpoint::from_gguf(gguf).expect("a whole checkpoint")
+}
+
+/// The model of [`checkpoint`], packed.
+pub fn qwen3(quantized: bool) -> Decoder<NdArray> {
+    Decoder::load(&checkpoint(quantized), WeightFormat::Packed, &Default::default()).expect("a whole checkpoint")
+}

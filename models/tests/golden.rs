@@ -1,0 +1,204 @@
+//! Logits of tiny random models against Hugging Face transformers, and mutations that must not pass.
+mod common;
+
+use burn_ndarray::NdArray;
+use common::{cosine, max_relative, values};
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig, RopePairing, RopeScaling};
+use ember_models::{Batch, Decoder, KvCache, KvType, WeightFormat};
+use safetensors::SafeTensors;
+use std::path::{Path, PathBuf};
+
+type B = NdArray;
+
+struct Reference {
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    /// `[tokens, vocab]`.
+    logits: Vec<f32>,
+    greedy: Vec<u32>,
+}
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models").join(path)
+}
+
+fn reference(path: &str) -> Reference {
+    let bytes = std::fs::read(fixture(path)).expect("a committed fixture");
+    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let ids = |name: &str| {
+        let data = file.tensor(name).map(|t| t.data().to_vec()).unwrap_or_default();
+        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32).collect::<Vec<_>>()
+    };
+    let logits = file.tensor("logits").expect("logits").data().to_vec();
+    let tokens = ids("input_ids");
+    let mut positions = ids("position_ids");
+    if positions.is_empty() {
+        positions = (0..tokens.len() as u32).collect();
+    }
+    Reference {
+        tokens,
+        positions,
+        logits: logits.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect(),
+        greedy: ids("greedy"),
+    }
+}
+
+fn paged_logits(model: &Decoder<B>, reference: &Reference) -> Vec<f32> {
+    let n = reference.tokens.len();
+    let table: Vec<u32> = (0..n.div_ceil(KvCache::BLOCK_LEN) as u32).collect();
+    let mut batch = Batch::single(&reference.tokens, 0, &table, KvCache::BLOCK_LEN);
+    batch.positions.clone_from(&reference.positions);
+    batch.logits_rows = (0..n as u32).collect();
+    let mut cache = KvCache::host(model.config(), KvType::F32, n).expect("a small cache");
+    let output = model.step(&batch, &mut cache, &Default::default()).expect("a valid batch");
+    values(output.logits.expect("every row was wanted"))
+}
+
+/// Largest over the positions of max|Δ| / max|logit|.
+fn worst_position(logits: &[f32], reference: &Reference) -> f32 {
+    let vocab = reference.logits.len() / reference.tokens.len();
+    let rows = logits.chunks_exact(vocab).zip(reference.logits.chunks_exact(vocab));
+    rows.map(|(a, b)| max_relative(a, b)).fold(0.0, f32::max)
+}
+
+fn lowest_cosine(logits: &[f32], reference: &Reference) -> f64 {
+    let vocab = reference.logits.len() / reference.tokens.len();
+    let rows = logits.chunks_exact(vocab).zip(reference.logits.chunks_exact(vocab));
+    rows.map(|(a, b)| cosine(a, b)).fold(1.0, f64::min)
+}
+
+fn load(path: &str) -> Decoder<B> {
+    let checkpoint = Checkpoint::open(fixture(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a whole checkpoint")
+}
+
+/// F32 files and folders with each of their references.
+const EXACT: [(&str, &str); 17] = [
+    ("qwen3-tied/f32.gguf", "qwen3-tied/reference.safetensors"),
+    ("qwen3-untied/f32.gguf", "qwen3-untied/reference.safetensors"),
+    ("qwen3-untied/hf", "qwen3-untied/reference.safetensors"),
+    ("qwen3-yarn/f32.gguf", "qwen3-yarn/reference.safetensors"),
+    ("qwen3-linear/f32.gguf", "qwen3-linear/reference.safetensors"),
+    ("ministral3/f32.gguf", "ministral3/reference.safetensors"),
+    ("ministral3/f32.gguf", "ministral3/reference-crossing.safetensors"),
+    ("ministral3/f32.gguf", "ministral3/reference-far.safetensors"),
+    ("ministral3-short/f32.gguf", "ministral3-short/reference.safetensors"),
+    ("ministral3-short/hf", "ministral3-short/reference.safetensors"),
+    ("mistral-small/f32.gguf", "mistral-small/reference.safetensors"),
+    ("mistral-small-llama/f32.gguf", "mistral-small-llama/reference.safetensors"),
+    ("llama/f32.gguf", "llama/reference.safetensors"),
+    ("llama3-rope/f32.gguf", "llama3-rope/reference.safetensors"),
+    ("qwen2/f32.gguf", "qwen2/reference.safetensors"),
+    ("qwen2/hf", "qwen2/reference-bf16.safetensors"),
+    ("qwen2/bf16.gguf", "qwen2/reference-bf16.safetensors"),
+];
+
+#[test]
+fn f32_logits_equal_the_reference() {
+    for (model, expected) in EXACT {
+        let reference = reference(expected);
+        let error = worst_position(&paged_logits(&load(model), &reference), &reference);
+        assert!(error < 1e-4, "{model} against {expected}: {error}");
+    }
+}
+
+#[test]
+fn the_cacheless_forward_equals_the_reference() {
+    for (model, expected) in EXACT {
+        let reference = reference(expected);
+        let ids: Vec<i64> = reference.tokens.iter().map(|&id| i64::from(id)).collect();
+        let shape = [1, ids.len()];
+        let tokens =
+            burn::tensor::Tensor::from_data(burn::tensor::TensorData::new(ids, shape), &Default::default());
+        let logits = values(load(model).forward_at(tokens, &reference.positions));
+        let error = worst_position(&logits, &reference);
+        assert!(error < 1e-4, "{model} against {expected}: {error}");
+    }
+}
+
+#[test]
+fn greedy_continuations_equal_the_reference() {
+    for (model, expected) in EXACT {
+        let mut reference = reference(expected);
+        let model = load(model);
+        let wanted = std::mem::take(&mut reference.greedy);
+        for (i, wanted) in wanted.iter().enumerate() {
+            let logits = paged_logits(&model, &reference);
+            let vocab = model.config().vocab_size;
+            let last = &logits[logits.len() - vocab..];
+            let top = (0..vocab).max_by(|&a, &b| last[a].total_cmp(&last[b])).expect("a vocabulary") as u32;
+            assert_eq!(top, *wanted, "{expected}, token {i}");
+            reference.tokens.push(top);
+            reference.positions.push(reference.positions.last().expect("a prompt") + 1);
+        }
+    }
+}
+
+#[test]
+fn rounded_weights_stay_close() {
+    let files = [
+        ("qwen3-tied/f16.gguf", "qwen3-tied/reference.safetensors", 0.9999),
+        ("ministral3/f16.gguf", "ministral3/reference.safetensors", 0.9999),
+        ("qwen3-tied/q8_0.gguf", "qwen3-tied/reference.safetensors", 0.998),
+        ("ministral3/q8_0.gguf", "ministral3/reference.safetensors", 0.998),
+    ];
+    for (model, expected, floor) in files {
+        let reference = reference(expected);
+        let cosine = lowest_cosine(&paged_logits(&load(model), &reference), &reference);
+        assert!(cosine > floor, "{model}: {cosine}");
+    }
+}
+
+/// The reference here is the model with the same rounded weights: what is left is the rounding of activations.
+#[test]
+fn every_block_type_runs() {
+    let types_32 = ["q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"].map(|ty| ("blocks-32", ty));
+    let types_256 = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"].map(|ty| ("blocks-256", ty));
+    for (folder, ty) in types_32.into_iter().chain(types_256) {
+        let reference = reference(&format!("{folder}/reference-{ty}.safetensors"));
+        let cosine = lowest_cosine(&paged_logits(&load(&format!("{folder}/{ty}.gguf")), &reference), &reference);
+        assert!(cosine > 0.999, "{ty}: {cosine}");
+    }
+}
+
+/// Breaks one property of the configuration; the golden comparison must notice.
+fn assert_mutation_is_caught(model: &str, expected: &str, mutate: impl Fn(&mut ModelConfig)) {
+    let checkpoint = Checkpoint::open(fixture(model)).expect("a committed fixture");
+    let mut config = checkpoint.config().clone();
+    mutate(&mut config);
+    assert_ne!(&config, checkpoint.config(), "the mutation changes something");
+    let mutant = Decoder::<B>::load_as(&checkpoint, config, WeightFormat::Packed, &Default::default())
+        .expect("sizes are unchanged");
+    let reference = reference(expected);
+    let error = worst_position(&paged_logits(&mutant, &reference), &reference);
+    assert!(error > 1e-3, "{model}: the mutation passes with {error}");
+}
+
+#[test]
+fn mutations_are_caught() {
+    let qwen3 = |mutate: &dyn Fn(&mut ModelConfig)| {
+        assert_mutation_is_caught("qwen3-tied/f32.gguf", "qwen3-tied/reference.safetensors", mutate);
+    };
+    qwen3(&|config| config.rope.pairing = RopePairing::Adjacent);
+    qwen3(&|config| config.qk_norm = false);
+    qwen3(&|config| config.rope.freq_base = 1e4);
+    qwen3(&|config| config.attention_scale = Some(1.0 / (config.hidden_size as f32 / config.n_heads as f32).sqrt()));
+    qwen3(&|config| config.norm_eps = 1e-1);
+    assert_mutation_is_caught("qwen3-linear/f32.gguf", "qwen3-linear/reference.safetensors", |config| {
+        config.rope.scaling = RopeScaling::None;
+    });
+    let far = |mutate: &dyn Fn(&mut ModelConfig)| {
+        assert_mutation_is_caught("ministral3/f32.gguf", "ministral3/reference-far.safetensors", mutate);
+    };
+    far(&|config| config.rope.pairing = RopePairing::Half);
+    far(&|config| config.query_scale = None);
+    far(&|config| config.rope.scaling = RopeScaling::None);
+    far(&|config| {
+        let RopeScaling::Yarn { ref mut beta_fast, .. } = config.rope.scaling else { panic!("Ministral has YaRN") };
+        *beta_fast = 4.0;
+    });
+    assert_mutation_is_caught("qwen3-yarn/f32.gguf", "qwen3-yarn/reference.safetensors", |config| {
+        let RopeScaling::Yarn { ref mut attn_factor, .. } = config.rope.scaling else { panic!("it has YaRN") };
+        *attn_factor = 0.9;
+    });
+}

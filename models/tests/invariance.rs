@@ -1,0 +1,159 @@
+//! A row's result never depends on what else is in the batch, on how the prompt is cut, or on whether it is decoded.
+mod common;
+
+use burn_ndarray::NdArray;
+use common::{synthetic, values};
+use ember_models::{Batch, Decoder, KvCache, KvType, SequenceRows};
+
+type B = NdArray;
+
+const BLOCK: usize = KvCache::BLOCK_LEN;
+
+fn tokens(n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| (i * 37 + 11) % 96).collect()
+}
+
+fn run(model: &Decoder<B>, cache: &mut KvCache, mut batch: Batch) -> Vec<f32> {
+    batch.logits_rows = (0..batch.len() as u32).collect();
+    let output = model.step(&batch, cache, &Default::default()).expect("a valid batch");
+    values(output.logits.expect("every row was wanted"))
+}
+
+/// Logits of all tokens, run in pieces of the given lengths (the last one repeats).
+fn in_pieces(model: &Decoder<B>, ty: KvType, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
+    let n_blocks = tokens.len().div_ceil(BLOCK);
+    // Physical blocks in reverse: nothing may depend on where a block lies.
+    let table: Vec<u32> = (0..n_blocks as u32).rev().collect();
+    let mut cache = KvCache::host(model.config(), ty, tokens.len()).expect("a small cache");
+    let (mut logits, mut start, mut piece) = (Vec::new(), 0, pieces.iter().copied());
+    let mut len = 1;
+    while start < tokens.len() {
+        len = piece.next().unwrap_or(len);
+        let end = (start + len).min(tokens.len());
+        let batch = Batch::single(&tokens[start..end], start as u32, &table, BLOCK);
+        logits.extend(run(model, &mut cache, batch));
+        start = end;
+    }
+    logits
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+#[test]
+fn decode_equals_prefill_for_every_length_up_to_260() {
+    for quantized in [false, true] {
+        let model = synthetic::qwen3(quantized);
+        for ty in [KvType::F16, KvType::F32, KvType::Q8_0] {
+            let tokens = tokens(260);
+            // Row i of a prefill sees exactly i + 1 entries, so one prefill and one token-by-token run cover them all.
+            let prefill = in_pieces(&model, ty, &tokens, &[260]);
+            let decode = in_pieces(&model, ty, &tokens, &[1]);
+            assert_eq!(bits(&prefill), bits(&decode), "{ty:?}, quantized: {quantized}");
+        }
+    }
+}
+
+#[test]
+fn the_prompt_may_be_cut_anywhere() {
+    let model = synthetic::qwen3(true);
+    let tokens = tokens(130);
+    let whole = in_pieces(&model, KvType::F16, &tokens, &[130]);
+    for pieces in [&[1, 129][..], &[31, 33, 66], &[64], &[7], &[3, 1, 4, 1, 59, 2, 65]] {
+        assert_eq!(bits(&whole), bits(&in_pieces(&model, KvType::F16, &tokens, pieces)), "{pieces:?}");
+    }
+}
+
+#[test]
+fn a_batch_of_sequences_equals_each_alone() {
+    let model = synthetic::qwen3(true);
+    let lengths = [1usize, 40, 5, 33];
+    let mut cache = KvCache::host(model.config(), KvType::F16, 8 * BLOCK).expect("a small cache");
+    let mut batch = Batch::default();
+    let mut next_block = 0;
+    for (i, &len) in lengths.iter().enumerate() {
+        let blocks = len.div_ceil(BLOCK) as u32;
+        let table: Vec<u32> = (next_block..next_block + blocks).collect();
+        next_block += blocks;
+        let one = Batch::single(&tokens(len + i)[i..], 0, &table, BLOCK);
+        let rows = batch.len()..batch.len() + len;
+        batch.tokens.extend(one.tokens);
+        batch.positions.extend(one.positions);
+        batch.slots.extend(one.slots);
+        batch.sequences.push(SequenceRows { rows, ..one.sequences[0].clone() });
+    }
+    let together = run(&model, &mut cache, batch);
+    let alone: Vec<f32> = lengths
+        .iter()
+        .enumerate()
+        .flat_map(|(i, &len)| in_pieces(&model, KvType::F16, &tokens(len + i)[i..], &[len]))
+        .collect();
+    assert_eq!(bits(&together), bits(&alone));
+}
+
+#[test]
+fn ready_embeddings_replace_token_rows() {
+    let model = synthetic::qwen3(false);
+    let hidden = model.config().hidden_size;
+    let tokens = tokens(6);
+    let plain = in_pieces(&model, KvType::F32, &tokens, &[6]);
+    let rows = values(model.token_embd.forward(&tokens[2..4], &Default::default()));
+    let mut batch = Batch::single(&[tokens[0], tokens[1], 0, 0, tokens[4], tokens[5]], 0, &[0], BLOCK);
+    batch.embeddings.push(ember_models::EmbeddingRows { start: 2, values: rows.into() });
+    assert_eq!(batch.embeddings[0].values.len(), 2 * hidden);
+    let mut cache = KvCache::host(model.config(), KvType::F32, 6).expect("a small cache");
+    assert_eq!(bits(&run(&model, &mut cache, batch)), bits(&plain));
+}
+
+#[test]
+fn a_segment_sees_itself_and_a_causal_row_does_not_see_ahead() {
+    let model = synthetic::qwen3(false);
+    let tokens = tokens(8);
+    let with_segment = |segment: Option<std::ops::Range<u32>>| {
+        let mut batch = Batch::single(&tokens, 0, &[0], BLOCK);
+        batch.sequences[0].segments = segment.into_iter().collect();
+        run(&model, &mut KvCache::host(model.config(), KvType::F32, 8).expect("a small cache"), batch)
+    };
+    let (causal, segment) = (with_segment(None), with_segment(Some(3..6)));
+    let vocab = model.config().vocab_size;
+    assert_eq!(causal[..3 * vocab], segment[..3 * vocab], "rows before the segment");
+    assert_ne!(causal[3 * vocab..4 * vocab], segment[3 * vocab..4 * vocab], "its first row sees its last");
+}
+
+#[test]
+fn wanted_rows_come_in_the_order_asked() {
+    let model = synthetic::qwen3(false);
+    let tokens = tokens(5);
+    let all = in_pieces(&model, KvType::F32, &tokens, &[5]);
+    let mut cache = KvCache::host(model.config(), KvType::F32, 5).expect("a small cache");
+    let batch = Batch { logits_rows: vec![4, 1], hidden_rows: vec![0], ..Batch::single(&tokens, 0, &[0], BLOCK) };
+    let output = model.step(&batch, &mut cache, &Default::default()).expect("a valid batch");
+    let vocab = model.config().vocab_size;
+    let expected = [&all[4 * vocab..5 * vocab], &all[vocab..2 * vocab]].concat();
+    assert_eq!(values(output.logits.expect("two rows")), expected);
+    assert_eq!(output.hidden.expect("one row").dims(), [1, model.config().hidden_size]);
+}
+
+#[test]
+fn batches_that_do_not_fit_are_refused() {
+    let model = synthetic::qwen3(false);
+    let mut cache = KvCache::host(model.config(), KvType::F32, BLOCK).expect("a small cache");
+    let good = Batch::single(&[1, 2, 3], 0, &[0], BLOCK);
+    let cases: [(Batch, &str); 6] = [
+        (Batch { tokens: vec![1, 96, 3], ..good.clone() }, "token id 96"),
+        (Batch { positions: vec![0], ..good.clone() }, "1 positions"),
+        (Batch { slots: vec![0, 1, 32], ..good.clone() }, "KV slot 32"),
+        (Batch { logits_rows: vec![3], ..good.clone() }, "row 3"),
+        (Batch { sequences: Vec::new(), ..good.clone() }, "cover 0 of 3"),
+        (Batch::single(&[1], 0, &[0], BLOCK), "adapter 4"),
+    ];
+    for (mut batch, message) in cases {
+        if message.starts_with("adapter") {
+            batch.sequences[0].adapter = Some(4);
+        }
+        let error = model.step(&batch, &mut cache, &Default::default()).expect_err(message).to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    assert!(model.step(&good, &mut cache, &Default::default()).is_ok());
+}

@@ -1,0 +1,148 @@
+//! From token ids to token ids: sequences, KV blocks and flat batches. No tensors here; only [`runner`] meets a model.
+mod block_pool;
+mod error;
+mod generate;
+pub mod runner;
+mod sequence;
+
+pub use block_pool::BlockPool;
+pub use error::EngineError;
+pub use generate::{FinishReason, GenerateLimits, Generation, Observer, generate};
+pub use runner::{Runner, RunnerOutput};
+pub use sequence::Sequence;
+
+use ember_models::Batch;
+use ember_models::batch::slot;
+use ember_models::SequenceRows;
+
+/// Rows of one prefill step: large enough to amortise reading the weights, small enough that Ctrl-C is prompt.
+pub const PREFILL_CHUNK: usize = 256;
+
+/// Owns a model and its KV pool, and runs steps for any number of sequences.
+pub struct Engine {
+    runner: Box<dyn Runner>,
+    pool: BlockPool,
+    prefill_chunk: usize,
+}
+
+/// Tokens to append to a sequence in one step.
+pub struct Chunk<'a> {
+    /// The sequence; its KV entries grow by `tokens.len()`.
+    pub sequence: &'a mut Sequence,
+    /// The tokens, at the positions that follow the sequence's own.
+    pub tokens: &'a [u32],
+    /// Which of the rows' logits are wanted.
+    pub logits: Wanted,
+}
+
+/// Which rows of a chunk want logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// None of them.
+    Nothing,
+    /// The last row's.
+    Last,
+    /// Every row's.
+    All,
+}
+
+impl Engine {
+    /// An engine over a loaded model.
+    pub fn new(runner: Box<dyn Runner>) -> Self {
+        let pool = BlockPool::new(runner.n_blocks(), runner.block_len());
+        Self { runner, pool, prefill_chunk: PREFILL_CHUNK }
+    }
+
+    /// Sets the number of rows of a prefill step; the results do not depend on it.
+    pub fn set_prefill_chunk(&mut self, rows: usize) {
+        self.prefill_chunk = rows.max(1);
+    }
+
+    /// The model.
+    pub fn runner(&self) -> &dyn Runner {
+        self.runner.as_ref()
+    }
+
+    /// KV entries that all sequences together may hold.
+    pub fn context_size(&self) -> usize {
+        self.pool.n_blocks() * self.pool.block_len()
+    }
+
+    /// Runs one flat batch over several sequences.
+    ///
+    /// Returns the wanted logits, row-major `[wanted rows, vocab]`, in the order of the chunks.
+    ///
+    /// # Errors
+    /// [`EngineError::ContextFull`] when the pool has too few blocks, in which case no sequence has changed; any
+    /// error of the model.
+    pub fn step(&mut self, chunks: &mut [Chunk<'_>]) -> Result<RunnerOutput, EngineError> {
+        let needed: usize =
+            chunks.iter().map(|c| c.sequence.missing_blocks(c.tokens.len(), self.pool.block_len())).sum();
+        if needed > self.pool.n_free() {
+            let tokens = chunks.iter().map(|c| c.sequence.len() + c.tokens.len()).max().unwrap_or(0);
+            return Err(EngineError::ContextFull { tokens, context: self.context_size() });
+        }
+        let mut batch = Batch::default();
+        for chunk in chunks.iter_mut() {
+            chunk.sequence.reserve(chunk.tokens.len(), &mut self.pool);
+            append_rows(&mut batch, chunk, self.pool.block_len());
+        }
+        let output = self.runner.step(&batch)?;
+        for chunk in chunks {
+            chunk.sequence.push(chunk.tokens);
+        }
+        Ok(output)
+    }
+
+    /// Appends `tokens` to a sequence in chunks, calling `progress` with the number of tokens done after each.
+    ///
+    /// Returns the wanted logits, row-major. `progress` returning `false` stops early with what has been computed.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step). The sequence then holds the chunks done so far.
+    pub fn extend(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        logits: Wanted,
+        progress: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<f32>, EngineError> {
+        let mut wanted = Vec::new();
+        let mut done = 0;
+        for tokens_of_step in tokens.chunks(self.prefill_chunk) {
+            done += tokens_of_step.len();
+            let of_step = match logits {
+                Wanted::Last if done < tokens.len() => Wanted::Nothing,
+                other => other,
+            };
+            let output = self.step(&mut [Chunk { sequence, tokens: tokens_of_step, logits: of_step }])?;
+            wanted.extend(output.logits);
+            if !progress(done) {
+                break;
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Keeps the first `len` tokens of a sequence and frees the blocks behind them.
+    pub fn truncate(&mut self, sequence: &mut Sequence, len: usize) {
+        sequence.truncate(len, &mut self.pool);
+    }
+}
+
+fn append_rows(batch: &mut Batch, chunk: &Chunk<'_>, block_len: usize) {
+    let first_row = batch.len();
+    let kv_start = chunk.sequence.len() as u32;
+    let entries = kv_start..kv_start + chunk.tokens.len() as u32;
+    let table = chunk.sequence.block_table();
+    batch.tokens.extend(chunk.tokens);
+    batch.positions.extend(entries.clone());
+    batch.slots.extend(entries.map(|entry| slot(entry, table, block_len)));
+    let rows = first_row..batch.len();
+    match chunk.logits {
+        Wanted::Nothing => {}
+        Wanted::Last => batch.logits_rows.extend(rows.clone().last().map(|row| row as u32)),
+        Wanted::All => batch.logits_rows.extend(rows.start as u32..rows.end as u32),
+    }
+    batch.sequences.push(SequenceRows { rows, kv_start, block_table: table.to_vec(), ..SequenceRows::default() });
+}
