@@ -95,7 +95,6 @@ pub(crate) const fn split_place(group: usize) -> usize {
 }
 
 /// Rounds one row. `d` and `sums` have one entry per `block_len` and `sum_len` elements of `x`.
-#[inline(always)] // so that instruction sets can compile it for themselves
 pub(crate) fn quantize_row(format: ActFormat, x: &[f32], q: &mut [i8], d: &mut [f32], sums: &mut [i16]) {
     match format {
         ActFormat::F32 => {}
@@ -118,13 +117,11 @@ pub(crate) fn quantize_row(format: ActFormat, x: &[f32], q: &mut [i8], d: &mut [
     }
 }
 
-#[inline(always)]
 fn sum_i8(q: &[i8]) -> i16 {
     q.iter().map(|&q| i16::from(q)).sum()
 }
 
 /// Rounds one block and returns its scale.
-#[inline(always)]
 fn quantize_block<const N: usize>(x: &[f32; N], q: &mut [i8; N]) -> f32 {
     // As integers, the magnitudes of floats are ordered with infinity above every number and NaN above infinity.
     let max = f32::from_bits(x.iter().fold(0, |max, x| max.max(x.to_bits() & 0x7fff_ffff)));

@@ -10,11 +10,14 @@ use crate::isa::Isa;
 use crate::pool::{self, ThreadPool};
 
 /// From this many tokens on, rearranging rows into panels pays.
-const PANEL_MIN_TOKENS: usize = 4;
+const PANEL_MIN_TOKENS: usize = 8;
 
-/// Bytes of file-layout weights per task when decoding: few enough that threads end together, enough to hide a task's
-/// cost.
-const TASK_BYTES: usize = 64 << 10;
+/// Tasks shrink towards the end of a call, so that threads end together: each is the remaining bytes divided by this
+/// and by the number of threads.
+const TASK_SHARES: usize = 3;
+
+/// But not smaller, or the cost of a task shows.
+const TASK_MIN_BYTES: usize = 16 << 10;
 
 /// Panels of a task, and the int8 tokens that meet them, stay within a core's second-level cache together.
 const PANELS_BYTES: usize = 128 << 10;
@@ -133,20 +136,23 @@ struct Task {
 }
 
 /// Splits the rows of all matrices into tasks.
-fn tasks(isa: Isa, weights: &[Matrix<'_>], m: usize) -> Vec<Task> {
+fn tasks(isa: Isa, threads: usize, weights: &[Matrix<'_>], m: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
+    let mut rest: usize = weights.iter().map(|weight| weight.bytes().len()).sum();
     for (matrix, weight) in weights.iter().enumerate() {
-        let row_bytes = weight.row_bytes().max(1);
-        let step = match panel_kernel(kernel(isa, weight.ty()), m) {
+        let most = match panel_kernel(kernel(isa, weight.ty()), m) {
             Some(_) => panels_per_task(weight) * PANEL_ROWS,
-            None => (TASK_BYTES / row_bytes).next_multiple_of(PANEL_ROWS).max(PANEL_ROWS),
+            None => usize::MAX,
         };
-        let starts = (0..weight.rows()).step_by(step);
-        tasks.extend(starts.map(|first_row| Task {
-            matrix,
-            first_row,
-            rows: step.min(weight.rows() - first_row),
-        }));
+        let mut first_row = 0;
+        while first_row < weight.rows() {
+            let bytes = (rest / (TASK_SHARES * threads)).max(TASK_MIN_BYTES);
+            let rows = (bytes / weight.row_bytes().max(1)).next_multiple_of(PANEL_ROWS).max(PANEL_ROWS);
+            let rows = rows.min(most).min(weight.rows() - first_row);
+            tasks.push(Task { matrix, first_row, rows });
+            first_row += rows;
+            rest -= rows * weight.row_bytes();
+        }
     }
     tasks
 }
@@ -169,7 +175,7 @@ fn multiply(
     out: &mut [&mut [f32]],
 ) {
     let outputs: Vec<Output> = out.iter_mut().map(|out| Output(out.as_mut_ptr())).collect();
-    let tasks = tasks(isa, weights, acts.m);
+    let tasks = tasks(isa, pool.threads(), weights, acts.m);
     pool.parallel(tasks.len(), &|index| {
         let task = &tasks[index];
         let work = Work { acts, weight: &weights[task.matrix], out: outputs[task.matrix], task };
@@ -181,6 +187,15 @@ fn multiply(
     });
 }
 
+/// Up to [`PANEL_ROWS`] rows.
+struct RowGroup<'a> {
+    first: usize,
+    count: usize,
+    rows: &'a [u8],
+    /// The rows of the group after this one; none after the last of a task.
+    next: &'a [u8],
+}
+
 /// What a task works on.
 struct Work<'a> {
     acts: &'a Activations<'a>,
@@ -190,12 +205,14 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The first row of every panel of the task, how many rows it has, and their bytes.
-    fn row_groups(&self) -> impl Iterator<Item = (usize, usize, &[u8])> {
+    /// The groups of rows of the task that kernels take.
+    fn row_groups(&self) -> impl Iterator<Item = RowGroup<'_>> {
         let (end, row_bytes) = (self.task.first_row + self.task.rows, self.weight.row_bytes());
         (self.task.first_row..end).step_by(PANEL_ROWS).map(move |first| {
             let count = PANEL_ROWS.min(end - first);
-            (first, count, &self.weight.bytes()[first * row_bytes..][..count * row_bytes])
+            let bytes = &self.weight.bytes()[first * row_bytes..end * row_bytes];
+            let (rows, rest) = bytes.split_at(count * row_bytes);
+            RowGroup { first, count, rows, next: &rest[..rest.len().min(rows.len())] }
         })
     }
 
@@ -210,12 +227,14 @@ impl Work<'_> {
 
     /// Rows as they are in the file.
     fn run_rows(&self, kernel: Kernel) {
-        for (first, count, rows) in self.row_groups() {
+        for group in self.row_groups() {
             for t in 0..self.acts.m {
+                let next = if t == 0 { group.next } else { &[] };
+                let x = self.acts.row(kernel.format, t);
                 // SAFETY: `linear_with` has checked that the instruction set is there; `rows` are whole rows of `cols`
                 // elements, as many as the activations have.
-                let dots = unsafe { (kernel.rows)(rows, count, self.acts.row(kernel.format, t)) };
-                self.write(t, first, &dots[..count]);
+                let dots = unsafe { (kernel.rows)(group.rows, group.count, next, x) };
+                self.write(t, group.first, &dots[..group.count]);
             }
         }
     }
@@ -225,17 +244,17 @@ impl Work<'_> {
         PANELS.with_borrow_mut(|panels| {
             let groups: Vec<_> = self.row_groups().collect();
             panels.resize_with(groups.len().max(panels.len()), Panel::default);
-            for ((_, count, rows), panel) in groups.iter().zip(&mut *panels) {
+            for (group, panel) in groups.iter().zip(&mut *panels) {
                 // SAFETY: `linear_with` has checked that the instruction set is there; `rows` are whole rows.
-                unsafe { (kernel.pack)(rows, *count, panel) };
+                unsafe { (kernel.pack)(group.rows, group.count, panel) };
             }
             let element = if format == ActFormat::F32 { 4 } else { 1 };
             let step =
                 (TOKENS_BYTES / (self.acts.cols * element).max(1)).max(1).next_multiple_of(TILE_TOKENS);
             for start in (0..self.acts.m).step_by(step) {
                 let end = self.acts.m.min(start + step);
-                for ((first, count, _), panel) in groups.iter().zip(&*panels) {
-                    self.multiply_panel(format, kernel, panel, start..end, *first, *count);
+                for (group, panel) in groups.iter().zip(&*panels) {
+                    self.multiply_panel(format, kernel, panel, start..end, group);
                 }
             }
         });
@@ -247,8 +266,7 @@ impl Work<'_> {
         kernel: PanelKernel,
         panel: &Panel,
         tokens: std::ops::Range<usize>,
-        first: usize,
-        count: usize,
+        group: &RowGroup<'_>,
     ) {
         for tile in tokens.clone().step_by(TILE_TOKENS) {
             // A last tile that is not full repeats its last token.
@@ -257,7 +275,7 @@ impl Work<'_> {
             // `cols` elements, as many as the activations have.
             let dots = unsafe { (kernel.multiply)(panel, &x) };
             for (t, dots) in (tile..tokens.end).zip(&dots) {
-                self.write(t, first, &dots[..count]);
+                self.write(t, group.first, &dots[..group.count]);
             }
         }
     }

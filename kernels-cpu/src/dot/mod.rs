@@ -30,12 +30,13 @@ pub(crate) const TILE_TOKENS: usize = 4;
 /// Dot products of up to [`PANEL_ROWS`] consecutive rows with one token.
 ///
 /// `rows` holds `row_count` > 0 rows of `rows.len() / row_count` bytes; entries of the result past `row_count` are
-/// unspecified.
+/// unspecified. `next` are rows that will be asked for soon (or nothing), for the kernel to fetch ahead.
 ///
 /// # Safety
 /// The instruction set of the kernel must be available, and `rows` must be whole rows of as many elements as `x`, which
 /// must be in the kernel's format.
-pub(crate) type RowsKernel = unsafe fn(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS];
+pub(crate) type RowsKernel =
+    unsafe fn(rows: &[u8], row_count: usize, next: &[u8], x: ActRow<'_>) -> [f32; PANEL_ROWS];
 
 /// The kernels for one type of weights on one instruction set.
 #[derive(Clone, Copy)]

@@ -10,9 +10,9 @@ use crate::block::BlockType;
 pub(super) fn kernel(ty: BlockType) -> Kernel {
     use BlockType as T;
     let rows: RowsKernel = match ty {
-        T::F32 => |w, n, x| each_row(w, n, |w| dot_float(w, x.x, f32::from_le_bytes)),
-        T::F16 => |w, n, x| each_row(w, n, |w| dot_float(w, x.x, |b| f16::from_le_bytes(b).to_f32())),
-        T::BF16 => |w, n, x| each_row(w, n, |w| dot_float(w, x.x, |b| bf16::from_le_bytes(b).to_f32())),
+        T::F32 => |w, n, _, x| each_row(w, n, |w| dot_float(w, x.x, f32::from_le_bytes)),
+        T::F16 => |w, n, _, x| each_row(w, n, |w| dot_float(w, x.x, |b| f16::from_le_bytes(b).to_f32())),
+        T::BF16 => |w, n, _, x| each_row(w, n, |w| dot_float(w, x.x, |b| bf16::from_le_bytes(b).to_f32())),
         T::Q4_0 => rows32::<Q4_0>,
         T::Q4_1 => rows32::<Q4_1>,
         T::Q5_0 => rows32::<Q5_0>,
@@ -38,7 +38,7 @@ fn each_row(rows: &[u8], row_count: usize, dot: impl Fn(&[u8]) -> f32) -> [f32; 
     out
 }
 
-fn rows32<F: Block32>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
+fn rows32<F: Block32>(rows: &[u8], row_count: usize, _: &[u8], x: ActRow<'_>) -> [f32; PANEL_ROWS] {
     each_row(rows, row_count, |row| {
         let mut acc = 0.0f32;
         for (i, block) in row.chunks_exact(F::BYTES).enumerate() {
@@ -52,7 +52,7 @@ fn rows32<F: Block32>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PAN
     })
 }
 
-fn rows256<F: Super256>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
+fn rows256<F: Super256>(rows: &[u8], row_count: usize, _: &[u8], x: ActRow<'_>) -> [f32; PANEL_ROWS] {
     each_row(rows, row_count, |row| {
         let mut acc = 0.0f32;
         for (i, block) in row.chunks_exact(F::BYTES).enumerate() {

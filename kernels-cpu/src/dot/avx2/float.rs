@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::rows::{row_starts, to_array};
+use super::rows::{Ahead, row_starts, to_array};
 use super::vector::load_half;
 use crate::activations::ActRow;
 use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS};
@@ -84,8 +84,14 @@ fn sum_lanes(rows: [__m256; 8]) -> __m256 {
 /// # Safety
 /// As [`RowsKernel`](crate::dot::RowsKernel).
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn rows<F: Float>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
+pub(super) unsafe fn rows<F: Float>(
+    rows: &[u8],
+    row_count: usize,
+    next: &[u8],
+    x: ActRow<'_>,
+) -> [f32; PANEL_ROWS] {
     let mut starts = row_starts(rows, row_count);
+    let mut ahead = Ahead::new(next);
     let mut acc = [_mm256_setzero_ps(); PANEL_ROWS];
     let (groups, rest) = x.x.as_chunks::<8>();
     for x in groups {
@@ -96,6 +102,7 @@ pub(super) unsafe fn rows<F: Float>(rows: &[u8], row_count: usize, x: ActRow<'_>
             *acc = _mm256_fmadd_ps(unsafe { F::load(*at) }, x, *acc);
             *at = at.wrapping_add(8 * F::BYTES);
         }
+        ahead.step(PANEL_ROWS * 8 * F::BYTES);
     }
     if !rest.is_empty() {
         // SAFETY: `rest.len()` elements of `x` and of the rows are left.

@@ -109,14 +109,14 @@ unsafe fn pack256<F: Codes256>(rows: &[u8], row_count: usize, panel: &mut Panel)
         // SAFETY (all of this loop): every pointer is at a whole superblock of its row.
         let codes = blocks.map(|block| unsafe { F::codes(block) });
         for j in 0..8 {
-            let quads = transpose_dwords(codes.map(|codes| codes[j]));
+            let quads = transpose_dwords(std::array::from_fn(|r| codes[r][j]));
             for (chunk, quads) in record[8 * j..].iter_mut().zip(quads) {
                 store(chunk, quads);
             }
         }
         let both = blocks.map(|block| unsafe { F::split_scales(block) });
         // Element `i` of a lane has split-order values 2i and 2i + 1: groups 4i and 4i + 2, or from `i` = 4 odd ones.
-        let scales = transpose_dwords(both.map(|(scales, _)| scales));
+        let scales = transpose_dwords(std::array::from_fn(|r| both[r].0));
         for (i, pair) in scales.into_iter().enumerate() {
             for (of_pair, group) in [4 * (i % 4) + i / 4, 4 * (i % 4) + 2 + i / 4].into_iter().enumerate() {
                 if F::GROUP == 32 && group % 2 == 1 {

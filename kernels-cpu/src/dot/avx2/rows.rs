@@ -15,21 +15,24 @@ pub(super) fn row_starts(rows: &[u8], row_count: usize) -> [*const u8; PANEL_ROW
     std::array::from_fn(|r| rows[r.min(row_count - 1) * row_bytes..].as_ptr())
 }
 
-/// Fetches the eight rows after the present ones: eight short streams at a time are too many for the processor to foresee.
-pub(super) struct Ahead {
-    at: *const u8,
+/// Fetches the next rows step by step: eight short streams at a time are too many for the processor to foresee.
+pub(super) struct Ahead<'a> {
+    rest: &'a [u8],
 }
 
-impl Ahead {
+impl<'a> Ahead<'a> {
     #[inline]
-    pub(super) fn of(rows: &[u8]) -> Self {
-        Self { at: rows.as_ptr_range().end }
+    pub(super) fn new(next: &'a [u8]) -> Self {
+        Self { rest: next }
     }
 
+    /// Fetches the next `bytes`.
     #[inline]
-    pub(super) fn next(&mut self, bytes: usize) {
-        prefetch(self.at, bytes);
-        self.at = self.at.wrapping_add(bytes);
+    pub(super) fn step(&mut self, bytes: usize) {
+        if let Some((step, rest)) = self.rest.split_at_checked(bytes) {
+            prefetch(step);
+            self.rest = rest;
+        }
     }
 }
 
@@ -38,9 +41,14 @@ impl Ahead {
 /// # Safety
 /// As [`RowsKernel`](crate::dot::RowsKernel).
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn rows32<F: Codes32>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
+pub(super) unsafe fn rows32<F: Codes32>(
+    rows: &[u8],
+    row_count: usize,
+    next: &[u8],
+    x: ActRow<'_>,
+) -> [f32; PANEL_ROWS] {
     let mut blocks = row_starts(rows, row_count);
-    let mut ahead = Ahead::of(rows);
+    let mut ahead = Ahead::new(next);
     let mut acc = _mm256_setzero_ps();
     for ((x_q, &x_d), &x_sum) in x.q.as_chunks::<32>().0.iter().zip(x.d).zip(x.sums) {
         // SAFETY: every pointer is at a whole block of its row: rows have as many blocks as `x`.
@@ -67,7 +75,7 @@ pub(super) unsafe fn rows32<F: Codes32>(rows: &[u8], row_count: usize, x: ActRow
             acc = _mm256_fmadd_ps(m, _mm256_set1_ps(x_d * f32::from(x_sum)), acc);
         }
         blocks = blocks.map(|block| block.wrapping_add(F::BYTES));
-        ahead.next(PANEL_ROWS * F::BYTES);
+        ahead.step(PANEL_ROWS * F::BYTES);
     }
     to_array(acc)
 }
@@ -77,9 +85,14 @@ pub(super) unsafe fn rows32<F: Codes32>(rows: &[u8], row_count: usize, x: ActRow
 /// # Safety
 /// As [`RowsKernel`](crate::dot::RowsKernel).
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn rows256<F: Codes256>(rows: &[u8], row_count: usize, x: ActRow<'_>) -> [f32; PANEL_ROWS] {
+pub(super) unsafe fn rows256<F: Codes256>(
+    rows: &[u8],
+    row_count: usize,
+    next: &[u8],
+    x: ActRow<'_>,
+) -> [f32; PANEL_ROWS] {
     let mut blocks = row_starts(rows, row_count);
-    let mut ahead = Ahead::of(rows);
+    let mut ahead = Ahead::new(next);
     let mut acc = _mm256_setzero_ps();
     let x_blocks = x.q.as_chunks::<256>().0.iter().zip(x.sums.as_chunks::<16>().0);
     for ((x_q, x_sums), &x_d) in x_blocks.zip(x.d) {
@@ -103,7 +116,7 @@ pub(super) unsafe fn rows256<F: Codes256>(rows: &[u8], row_count: usize, x: ActR
             acc = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, x_d), _mm256_cvtepi32_ps(sum_rows_i32(mins)), acc);
         }
         blocks = blocks.map(|block| block.wrapping_add(F::BYTES));
-        ahead.next(PANEL_ROWS * F::BYTES);
+        ahead.step(PANEL_ROWS * F::BYTES);
     }
     to_array(acc)
 }

@@ -147,11 +147,11 @@ pub(super) unsafe fn gather_f16(blocks: &[*const u8; 8], offset: usize) -> __m25
     _mm256_cvtph_ps(_mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)))
 }
 
-/// Asks for `len` bytes at `at` ahead of their use. Any address will do.
+/// Asks for bytes ahead of their use.
 #[inline]
-pub(super) fn prefetch(at: *const u8, len: usize) {
-    for line in 0..len.div_ceil(64) {
-        // SAFETY: a prefetch reads nothing that the program can see and does not fault.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line).cast()) };
+pub(super) fn prefetch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: a prefetch reads nothing that the program can see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
 }
