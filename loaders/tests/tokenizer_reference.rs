@@ -41,7 +41,8 @@ fn assert_parity(tokenizer: &Tokenizer, texts: &str, ids: &str, special: Special
     for ((text, expected), decoded) in texts.iter().zip(&expected).zip(&decoded) {
         let ids = tokenizer.encode(text, special).unwrap();
         if let Some(at) = (0..ids.len().max(expected.len())).find(|&at| ids.get(at) != expected.get(at)) {
-            let near = |ids: &[u32]| tokenizer.decode(&ids[at.saturating_sub(3)..ids.len().min(at + 6)], false);
+            let near =
+                |ids: &[u32]| tokenizer.decode(&ids[at.saturating_sub(3)..ids.len().min(at + 6)], false);
             panic!("token {at} differs: {:?}, expected {:?}, in {text:?}", near(&ids), near(expected));
         }
         assert_eq!(&tokenizer.decode(&ids, true), decoded);

@@ -14,13 +14,32 @@ fn tokenizer(family: &str) -> Tokenizer {
     Tokenizer::from_metadata(&metadata(family)).unwrap()
 }
 
+/// The metadata with tokens added at the end.
+fn with_tokens(mut metadata: Metadata, added: &[(&str, i32)]) -> Metadata {
+    let mut tokens = metadata.str_array("tokenizer.ggml.tokens").unwrap().to_vec();
+    let mut kinds = kinds(&metadata);
+    tokens.extend(added.iter().map(|(text, _)| (*text).to_owned()));
+    kinds.extend(added.iter().map(|(_, kind)| kind));
+    metadata.insert("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+    metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
+    metadata
+}
+
+fn kinds(metadata: &Metadata) -> Vec<i32> {
+    let kinds = metadata.int_array("tokenizer.ggml.token_type").unwrap();
+    kinds.into_iter().map(|kind| kind.try_into().unwrap()).collect()
+}
+
+fn size(metadata: &Metadata) -> usize {
+    metadata.str_array("tokenizer.ggml.tokens").unwrap().len()
+}
+
 /// The metadata with one token's type changed.
 fn with_type(mut metadata: Metadata, text: &str, kind: i32) -> Metadata {
-    const KEY: &str = "tokenizer.ggml.token_type";
     let id = metadata.str_array("tokenizer.ggml.tokens").unwrap().iter().position(|token| token == text);
-    let mut kinds: Vec<i32> = metadata.int_array(KEY).unwrap().into_iter().map(|kind| kind as i32).collect();
+    let mut kinds = kinds(&metadata);
     kinds[id.unwrap()] = kind;
-    metadata.insert(KEY, Value::Array(Array::I32(kinds)));
+    metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
     metadata
 }
 
@@ -49,10 +68,7 @@ fn user_text_cannot_become_a_control_token() {
 /// A control token that is an ordinary word: even the rule that takes whole pieces does not produce it.
 #[test]
 fn a_control_token_that_looks_like_a_word_stays_out_of_reach() {
-    let mut metadata = with_type(metadata("llama-bpe"), "Hello", 3);
-    let merges = metadata.str_array("tokenizer.ggml.merges").unwrap();
-    let merges: Vec<String> = merges.iter().filter(|rule| rule.replace(' ', "") != "Hello").cloned().collect();
-    metadata.insert("tokenizer.ggml.merges", Value::Array(Array::String(merges)));
+    let metadata = with_type(metadata("llama-bpe"), "Hello", 3);
     let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
     let hello = tokenizer.token_id("Hello").unwrap();
     assert_eq!(tokenizer.encode("Hello", SpecialTokens::Parse).unwrap(), [hello]);
@@ -143,17 +159,23 @@ fn turn_markers_are_control_tokens_whatever_their_stored_type() {
     }
 }
 
+/// Qwen's vocabulary has the word `<s>`, of HTML: it is no control token for being one elsewhere.
+#[test]
+fn a_word_that_merges_make_is_no_turn_marker() {
+    let mut metadata = with_tokens(metadata("gpt-2"), &[("<s", 1), ("<s>", 1)]);
+    let id = size(&metadata) as u32 - 1;
+    let mut merges = metadata.str_array("tokenizer.ggml.merges").unwrap().to_vec();
+    merges.extend(["< s".to_owned(), "<s >".to_owned()]);
+    metadata.insert("tokenizer.ggml.merges", Value::Array(Array::String(merges)));
+    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
+    assert_eq!(tokenizer.kind(id), Some(TokenKind::Normal));
+    assert_eq!(tokenizer.decode(&[id], true), "<s>");
+}
+
 #[test]
 fn the_longest_of_overlapping_tokens_wins() {
-    let mut metadata = metadata("gpt-2");
-    let mut tokens = metadata.str_array("tokenizer.ggml.tokens").unwrap().to_vec();
-    let first = tokens.len() as u32;
-    tokens.extend(["<a".to_owned(), "<a>".to_owned(), "a>b".to_owned()]);
-    let mut kinds: Vec<i32> =
-        metadata.int_array("tokenizer.ggml.token_type").unwrap().into_iter().map(|kind| kind as i32).collect();
-    kinds.extend([4; 3]);
-    metadata.insert("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
-    metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
+    let first = size(&metadata("gpt-2")) as u32;
+    let metadata = with_tokens(metadata("gpt-2"), &[("<a", 4), ("<a>", 4), ("a>b", 4)]);
     let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
     let ids = tokenizer.encode("<a>b<aa>b", SpecialTokens::Ignore).unwrap();
     let b = tokenizer.token_id("b").unwrap();
@@ -162,19 +184,12 @@ fn the_longest_of_overlapping_tokens_wins() {
 
 #[test]
 fn padding_is_never_produced_and_never_printed() {
-    let mut metadata = metadata("gpt-2");
-    let mut tokens = metadata.str_array("tokenizer.ggml.tokens").unwrap().to_vec();
-    let pad = tokens.len();
-    tokens.extend([format!("[PAD{pad}]"), String::new(), String::new()]);
-    let mut kinds: Vec<i32> =
-        metadata.int_array("tokenizer.ggml.token_type").unwrap().into_iter().map(|kind| kind as i32).collect();
+    let pad = size(&metadata("gpt-2"));
+    let text = format!("[PAD{pad}]");
     // Old converters made padding user-defined.
-    kinds.extend([4, 5, 1]);
-    metadata.insert("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
-    metadata.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
+    let metadata = with_tokens(metadata("gpt-2"), &[(&text, 4), ("", 5), ("", 1)]);
     let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
     assert_eq!(tokenizer.vocab_size(), pad + 3);
-    let text = format!("[PAD{pad}]");
     let ids = tokenizer.encode(&text, SpecialTokens::Parse).unwrap();
     assert!(ids.iter().all(|&id| (id as usize) < pad));
     assert_eq!(tokenizer.decode(&ids, false), text);

@@ -1,7 +1,5 @@
 //! The merge model, built from a checked vocabulary.
 
-use std::collections::HashMap;
-
 use ahash::AHashMap;
 use tokenizers::Model;
 use tokenizers::models::bpe::BPE;
@@ -9,26 +7,31 @@ use tokenizers::models::bpe::BPE;
 use super::{TokenKind, TokenizerError, Vocab, byte_level};
 
 /// The BPE model of the normal and user-defined tokens of `vocab`; `ids` has the id of every text.
-pub(super) fn build(vocab: &Vocab, ids: &HashMap<&str, u32>) -> Result<BPE, TokenizerError> {
-    let mergeable = |text: &str| {
-        let id = ids.get(text)?;
-        matches!(vocab.kinds[*id as usize], TokenKind::Normal | TokenKind::UserDefined).then_some(*id)
-    };
+///
+/// Merges with a control token or padding in them are left out with the tokens: nothing else could use them.
+pub(super) fn build(vocab: &Vocab, ids: &AHashMap<&str, u32>) -> Result<BPE, TokenizerError> {
+    let in_model = |id: u32| matches!(vocab.kinds[id as usize], TokenKind::Normal | TokenKind::UserDefined);
+    let mut merges = Vec::with_capacity(vocab.merges.len());
     let mut joined = String::new();
     for (index, (left, right)) in vocab.merges.iter().enumerate() {
         joined.clear();
         joined.extend([left.as_str(), right.as_str()]);
-        let fault = match [left, right, &joined].map(|text| mergeable(text)) {
-            [Some(_), Some(_), Some(_)] => continue,
-            [None, _, _] => "begins with a text that is no normal token",
-            [_, None, _] => "ends with a text that is no normal token",
-            _ => "makes a text that is no normal token",
+        let fault = match [left, right, &joined].map(|text| ids.get(text.as_str()).copied()) {
+            [Some(left_id), Some(right_id), Some(joined_id)] => {
+                if [left_id, right_id, joined_id].into_iter().all(in_model) {
+                    merges.push((left.clone(), right.clone()));
+                }
+                continue;
+            }
+            [None, _, _] => "begins with a text that is no token",
+            [_, None, _] => "ends with a text that is no token",
+            _ => "makes a text that is no token",
         };
         return Err(TokenizerError::Merge { index, text: format!("{left} {right}"), fault });
     }
-    let texts = vocab.tokens.iter().filter_map(|text| Some((text.clone(), mergeable(text)?)));
+    let tokens = ids.iter().filter(|&(_, &id)| in_model(id)).map(|(&text, &id)| (text.to_owned(), id));
     let bpe = BPE::builder()
-        .vocab_and_merges(texts.collect::<AHashMap<_, _>>(), vocab.merges.clone())
+        .vocab_and_merges(tokens.collect::<AHashMap<_, _>>(), merges)
         .ignore_merges(vocab.pre_tokenizer.ignore_merges)
         .build()
         .map_err(|error| TokenizerError::Bpe(error.to_string()))?;

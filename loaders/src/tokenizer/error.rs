@@ -48,7 +48,9 @@ pub enum TokenizerError {
     #[error("the vocabulary is empty")]
     NoTokens,
     /// A token type that the GGUF specification does not have or that byte-level BPE does not use.
-    #[error("token {id} (\"{text}\") has type {kind}; byte-level BPE knows 1 to 5 (normal, unknown, control, user-defined, unused)")]
+    #[error(
+        "token {id} (\"{text}\") has type {kind}; byte-level BPE knows 1 to 5 (normal, unknown, control, user-defined, unused)"
+    )]
     TokenKind {
         /// The token.
         id: usize,
@@ -68,7 +70,9 @@ pub enum TokenizerError {
         second: u32,
     },
     /// A normal token's text has a character that stands for no byte.
-    #[error("token {id} (\"{text}\") is not written in the byte-level alphabet: '{character}' stands for no byte")]
+    #[error(
+        "token {id} (\"{text}\") is not written in the byte-level alphabet: '{character}' stands for no byte"
+    )]
     NotByteLevel {
         /// The token.
         id: u32,
@@ -78,7 +82,9 @@ pub enum TokenizerError {
         character: char,
     },
     /// A byte of ordinary text has no token.
-    #[error("the vocabulary has no token for byte {0:#04x}, so ordinary text cannot be encoded: this is not a byte-level vocabulary")]
+    #[error(
+        "the vocabulary has no token for byte {0:#04x}, so ordinary text cannot be encoded: this is not a byte-level vocabulary"
+    )]
     MissingByte(u8),
     /// A merge rule that is not two tokens joining into a third.
     #[error("merge {index} (\"{text}\") {fault}")]

@@ -121,7 +121,9 @@ pub(super) fn read_vocab(folder: &Path) -> Result<Vocab, TokenizerError> {
         None => Ok(None),
         Some(text) => match (0..).zip(&tokens).find(|(_, token)| **token == text) {
             Some((id, _)) => Ok(Some(id)),
-            None => Err(unsupported(format!("{name} \"{text}\" of tokenizer_config.json is not in the vocabulary"))),
+            None => Err(unsupported(format!(
+                "{name} \"{text}\" of tokenizer_config.json is not in the vocabulary"
+            ))),
         },
     };
     let bos = find("bos_token", config.bos_token)?;
@@ -178,7 +180,10 @@ fn tokens(file: &TokenizerJson) -> Result<(Vec<String>, Vec<TokenKind>), String>
         let kind = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
         match entries.insert(token.id, (token.content.clone(), kind)) {
             Some((other, _)) if other != token.content => {
-                return Err(format!("tokens \"{other}\" and \"{}\" have the same id {}", token.content, token.id));
+                return Err(format!(
+                    "tokens \"{other}\" and \"{}\" have the same id {}",
+                    token.content, token.id
+                ));
             }
             _ => {}
         }
@@ -272,9 +277,10 @@ fn chat_templates(
     let io = |source| TokenizerError::Io { path: additional.clone(), source };
     for entry in present(fs::read_dir(&additional).map_err(io))?.into_iter().flatten() {
         let path = entry.map_err(io)?.path();
-        if let (Some("jinja"), Some(name)) =
-            (path.extension().and_then(|extension| extension.to_str()), path.file_stem().and_then(|name| name.to_str()))
-        {
+        if let (Some("jinja"), Some(name)) = (
+            path.extension().and_then(|extension| extension.to_str()),
+            path.file_stem().and_then(|name| name.to_str()),
+        ) {
             templates.insert(name.to_owned(), read(&path)?);
         }
     }

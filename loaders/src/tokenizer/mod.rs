@@ -105,7 +105,8 @@ impl Tokenizer {
             tokens.filter(|(_, kind)| wanted.contains(kind)).map(|(token, _)| token).collect()
         };
         let added = of_kind(&[TokenKind::Control, TokenKind::UserDefined]);
-        let added_ids: AHashMap<String, u32> = added.iter().map(|&(text, id)| (text.to_owned(), id)).collect();
+        let added_ids: AHashMap<String, u32> =
+            added.iter().map(|&(text, id)| (text.to_owned(), id)).collect();
         Ok(Self {
             bpe,
             bytes,
@@ -168,8 +169,10 @@ impl Tokenizer {
                 Part::Text(text) => self.pre_tokenizer.split(text, &mut |piece| {
                     letters.clear();
                     letters.extend(piece.bytes().map(byte_level::byte_to_char));
-                    let tokens =
-                        self.bpe.tokenize(&letters).map_err(|error| TokenizerError::Bpe(error.to_string()))?;
+                    let tokens = self
+                        .bpe
+                        .tokenize(&letters)
+                        .map_err(|error| TokenizerError::Bpe(error.to_string()))?;
                     // The model leaves out what it has no token for.
                     if tokens.iter().map(|token| token.value.len()).sum::<usize>() != letters.len() {
                         return Err(self.unencodable(piece));

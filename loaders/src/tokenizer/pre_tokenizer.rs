@@ -28,7 +28,13 @@ struct Family {
 const FAMILIES: &[Family] = &[
     Family { names: &["qwen2"], stages: &[QWEN2], nfc: true, ignore_merges: false, add_bos: false },
     // Pixtral's vocabulary is Tekken (mistral-common, tekken_240911), whatever its converted files call it.
-    Family { names: &["tekken", "pixtral"], stages: &[TEKKEN], nfc: false, ignore_merges: true, add_bos: true },
+    Family {
+        names: &["tekken", "pixtral"],
+        stages: &[TEKKEN],
+        nfc: false,
+        ignore_merges: true,
+        add_bos: true,
+    },
     Family {
         names: &["llama-bpe", "llama3", "llama-v3"],
         stages: &[LLAMA_BPE],

@@ -1,6 +1,8 @@
 //! What a tokenizer is built from, whichever file it was read from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use ahash::AHashMap;
 
 use super::pre_tokenizer::{PreTokenizer, accepted_names};
 use super::{TokenizerError, byte_level};
@@ -9,8 +11,8 @@ use crate::gguf::Metadata;
 /// The name of the template that is used when none is asked for.
 pub(super) const DEFAULT_TEMPLATE: &str = "default";
 
-/// Texts that end a turn in some model family. They are control tokens whatever their stored type says: printed or
-/// parsed out of a user's message, they would end the wrong turn.
+/// Texts that end a turn in some model family. They are control tokens even where fine-tunes store them with another
+/// type: printed, or parsed out of a user's message, they would end the wrong turn.
 const END_OF_GENERATION: &[&str] = &[
     "<|im_end|>",
     "<|endoftext|>",
@@ -29,8 +31,15 @@ const END_OF_GENERATION: &[&str] = &[
 ];
 
 /// Texts that begin or divide turns: control tokens for the same reason.
-const TURN_MARKERS: &[&str] =
-    &["<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>", "<s>", "[INST]", "[/INST]"];
+const TURN_MARKERS: &[&str] = &[
+    "<|im_start|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|begin_of_text|>",
+    "<s>",
+    "[INST]",
+    "[/INST]",
+];
 
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +132,10 @@ impl Vocab {
             }
         }
         for (id, (text, kind)) in self.tokens.iter().zip(&mut self.kinds).enumerate() {
-            if [END_OF_GENERATION, TURN_MARKERS].iter().any(|texts| texts.contains(&text.as_str())) {
+            let known = END_OF_GENERATION.contains(&text.as_str()) || TURN_MARKERS.contains(&text.as_str());
+            // A text that merges make is a word of the training data: `<s>` is HTML in Qwen's vocabulary.
+            let word = |text| self.merges.iter().any(|(left, right)| is_joined(text, left, right));
+            if known && (*kind != TokenKind::Normal || !word(text)) {
                 *kind = TokenKind::Control;
             } else if text.is_empty() || *text == format!("[PAD{id}]") {
                 // Converters fill the vocabulary up to the embedding's rows with these.
@@ -162,8 +174,8 @@ impl Vocab {
     }
 
     /// The id of every text that is not empty.
-    pub(super) fn ids(&self) -> Result<HashMap<&str, u32>, TokenizerError> {
-        let mut ids = HashMap::with_capacity(self.tokens.len());
+    pub(super) fn ids(&self) -> Result<AHashMap<&str, u32>, TokenizerError> {
+        let mut ids = AHashMap::with_capacity(self.tokens.len());
         for (id, text) in (0..).zip(&self.tokens).filter(|(_, text)| !text.is_empty()) {
             if let Some(first) = ids.insert(text.as_str(), id) {
                 return Err(TokenizerError::DuplicateToken { text: text.clone(), first, second: id });
@@ -171,6 +183,10 @@ impl Vocab {
         }
         Ok(ids)
     }
+}
+
+fn is_joined(text: &str, left: &str, right: &str) -> bool {
+    text.strip_prefix(left) == Some(right)
 }
 
 /// `tokenizer.ggml.token_type`; without it every token is a normal one.
