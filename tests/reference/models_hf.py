@@ -42,6 +42,8 @@ class Spec:
     rope: dict
     tied: bool = False
     seed: int = 0
+    # How far queries and keys spread: a sharper softmax shows more in the logits, and multiplies rounding noise more.
+    qk_gain: float = 1.5
     types: tuple = ("F32",)
     runs: tuple = (Run(),)
     extra: dict = field(default_factory=dict)
@@ -136,7 +138,7 @@ def build(spec: Spec) -> torch.nn.Module:
             elif parameter.dim() == 1:
                 value = 1 + 0.2 * noise
             else:
-                gain = 2 if "embed" in name or "lm_head" in name else 1.5 if "q_proj" in name or "k_proj" in name else 1
+                gain = 2 if "embed" in name or "lm_head" in name else spec.qk_gain if "q_proj" in name or "k_proj" in name else 1
                 value = noise * np.float32(gain / parameter.shape[1] ** 0.5)
             value = torch.from_numpy(np.asarray(value, dtype=np.float32))
             if spec.hf_dtype:

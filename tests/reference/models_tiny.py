@@ -59,7 +59,7 @@ SPECS = [
     Spec("qwen3-yarn", **QWEN, dims=ONE_LAYER, tied=True, seed=3,
          rope={"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 1024}),
     Spec("qwen3-linear", **QWEN, dims=ONE_LAYER, tied=True, seed=4, rope={"rope_type": "linear", "rope_theta": 1e6, "factor": 4.0}),
-    Spec("ministral3", "ministral3", "tekken", WIDE, ministral_rope(16384), seed=6, types=("F32", "F16", "Q8_0"),
+    Spec("ministral3", "ministral3", "tekken", WIDE, ministral_rope(16384), seed=6, qk_gain=1, types=("F32", "F16", "Q8_0"),
          runs=(Run(), Run("crossing", 16368, 32), Run("far", 200000, 32)),
          extra={"max_position_embeddings": 262144, "rms_norm_eps": 1e-5}),
     # All 96 positions in one file are far past its original context of 16.
