@@ -116,7 +116,7 @@ impl<'a> Matrix<'a> {
     /// [`MatrixError`] when `cols` is not a whole number of blocks or `bytes` has another length than the shape.
     pub fn new(ty: BlockType, rows: usize, cols: usize, bytes: &'a [u8]) -> Result<Self, MatrixError> {
         let row_bytes = ty.row_bytes(cols).ok_or(MatrixError::Cols { ty, cols })?;
-        let expected = row_bytes.checked_mul(rows).unwrap_or(usize::MAX);
+        let expected = row_bytes.saturating_mul(rows);
         if bytes.len() != expected {
             return Err(MatrixError::Length { ty, rows, cols, expected, actual: bytes.len() });
         }
