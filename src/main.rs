@@ -1,2 +1,6 @@
 //! The `ember` command.
-fn main() {}
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}
