@@ -257,10 +257,27 @@ pub enum SetThreadsError {
     AlreadyRunning(usize),
 }
 
-/// The pool that kernels use by default: as many threads as the process may run on, unless [`set_threads`] said
+/// The pool that kernels use by default: one thread per core that the process may run on, unless [`set_threads`] said
 /// otherwise.
 pub fn global() -> &'static ThreadPool {
-    GLOBAL.get_or_init(|| ThreadPool::new(std::thread::available_parallelism().map_or(1, usize::from)))
+    GLOBAL.get_or_init(|| ThreadPool::new(default_threads()))
+}
+
+/// Cores rather than hardware threads: two threads of a core share the units that the kernels keep busy.
+fn default_threads() -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    physical_cores().map_or(threads, |cores| cores.min(threads))
+}
+
+/// How many cores Linux lists; `None` where it does not say.
+fn physical_cores() -> Option<usize> {
+    let cpus = std::fs::read_dir("/sys/devices/system/cpu").ok()?;
+    // Hardware threads of one core list the same siblings.
+    let siblings = cpus
+        .flatten()
+        .filter_map(|cpu| std::fs::read_to_string(cpu.path().join("topology/thread_siblings_list")).ok());
+    let cores = siblings.collect::<std::collections::HashSet<String>>().len();
+    (cores > 0).then_some(cores)
 }
 
 /// Sets the number of threads of the [`global`] pool; call it before the first use.
