@@ -53,10 +53,15 @@ pub fn linear_with(
     assert!(isa.is_available(), "this processor lacks {isa:?}");
     assert_eq!(weights.len(), out.len(), "one output per matrix");
     let Some(cols) = weights.first().map(Matrix::cols) else { return };
-    assert_eq!(x.len(), m * cols, "x is [m, cols] = [{m}, {cols}]");
+    assert_eq!(Some(x.len()), m.checked_mul(cols), "x is [m, cols] = [{m}, {cols}]");
     for (weight, out) in weights.iter().zip(&*out) {
         assert_eq!(weight.cols(), cols, "all matrices of a call have the same number of columns");
-        assert_eq!(out.len(), m * weight.rows(), "out is [m, rows] = [{m}, {}]", weight.rows());
+        assert_eq!(
+            Some(out.len()),
+            m.checked_mul(weight.rows()),
+            "out is [m, rows] = [{m}, {}]",
+            weight.rows()
+        );
     }
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.quantize(isa, pool, x, m, weights);

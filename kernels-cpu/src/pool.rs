@@ -367,6 +367,12 @@ mod tests {
     }
 
     #[test]
+    fn default_is_at_most_what_the_process_may_use() {
+        let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+        assert!((1..=allowed).contains(&default_threads()));
+    }
+
+    #[test]
     fn zero_threads_are_refused() {
         assert_eq!(set_threads(0), Err(SetThreadsError::Zero));
     }
