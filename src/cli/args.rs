@@ -1,0 +1,153 @@
+//! Arguments that several commands share.
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use ember::backend::{BackendKind, KvType};
+use std::io::{IsTerminal, Read, stdin};
+use std::path::{Path, PathBuf};
+
+/// The model of a command.
+#[derive(Args)]
+pub struct ModelArg {
+    /// GGUF file (any shard of a split one) or Hugging Face folder
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: PathBuf,
+}
+
+/// Where a model runs.
+#[derive(Args)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceArgs {
+    /// Backend that runs the model
+    #[arg(long, value_enum, default_value_t = BackendKind::Ndarray)]
+    pub backend: BackendKind,
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+}
+
+/// The memory of a conversation.
+#[derive(Args)]
+#[command(next_help_heading = "Device")]
+pub struct ContextArgs {
+    /// Tokens that prompt and answer may have together [default: the model's context, at most 8192]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub ctx_size: Option<usize>,
+    /// Element type of the KV cache
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = KvCacheType::F16)]
+    pub kv_cache_dtype: KvCacheType,
+}
+
+/// Element types of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KvCacheType {
+    /// 2 bytes per element
+    F16,
+    /// 4 bytes per element
+    F32,
+    /// 34 bytes per 32 elements
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+impl KvCacheType {
+    /// The name used in flags and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+            Self::Q8_0 => "q8_0",
+        }
+    }
+}
+
+impl From<KvCacheType> for KvType {
+    fn from(ty: KvCacheType) -> Self {
+        match ty {
+            KvCacheType::F16 => Self::F16,
+            KvCacheType::F32 => Self::F32,
+            KvCacheType::Q8_0 => Self::Q8_0,
+        }
+    }
+}
+
+/// The thinking switch of the model's chat template.
+#[derive(Args, Clone, Copy)]
+pub struct ThinkArgs {
+    /// Let the model think before it answers (only for models whose template has a switch)
+    #[arg(long, overrides_with = "no_think")]
+    think: bool,
+    /// Let the model answer without thinking (only for models whose template has a switch)
+    #[arg(long)]
+    no_think: bool,
+}
+
+impl ThinkArgs {
+    /// On, off, or the template's own default.
+    pub fn switch(self) -> Option<bool> {
+        (self.think || self.no_think).then_some(self.think)
+    }
+}
+
+/// A number of at least 1.
+pub fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("not a whole number of at least 1".into()),
+    }
+}
+
+/// The whole of a text file; `-` is stdin.
+///
+/// # Errors
+/// When it cannot be read or is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        return read_stdin();
+    }
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Stdin, when something is piped into it: nobody waits for a terminal by mistake.
+///
+/// # Errors
+/// When it cannot be read or is not UTF-8.
+pub fn read_piped_stdin() -> Result<Option<String>> {
+    if stdin().is_terminal() { Ok(None) } else { read_stdin().map(Some) }
+}
+
+fn read_stdin() -> Result<String> {
+    let mut text = String::new();
+    stdin().lock().read_to_string(&mut text).context("cannot read stdin")?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        think: ThinkArgs,
+    }
+
+    #[test]
+    fn the_last_thinking_flag_wins() {
+        let switch = |args: &[&str]| Cli::parse_from([&["x"], args].concat()).think.switch();
+        assert_eq!(switch(&[]), None);
+        assert_eq!(switch(&["--think"]), Some(true));
+        assert_eq!(switch(&["--no-think"]), Some(false));
+        assert_eq!(switch(&["--think", "--no-think"]), Some(false));
+        assert_eq!(switch(&["--no-think", "--think"]), Some(true));
+    }
+
+    #[test]
+    fn counts_start_at_one() {
+        assert_eq!(positive("7"), Ok(7));
+        assert!(positive("0").is_err());
+        assert!(positive("-1").is_err());
+        assert!(positive("many").is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! How answers are generated: the flags, and the settings that follow from them and from the model file.
+use super::args::positive;
+use anyhow::{Result, anyhow};
+use clap::{Args, Parser};
+use ember::sampling::{ResolvedSampling, Sampler, SamplingOptions, Source};
+use ember_loaders::checkpoint::Checkpoint;
+
+const MAX_TOKENS: usize = 100;
+/// A model that thinks needs room for it before the answer.
+const MAX_TOKENS_THINKING: usize = 1000;
+
+/// Flags of generation; also the names that `/set` takes in a chat.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Generation")]
+pub struct GenerationArgs {
+    /// Tokens to generate at most [default: 100; 1000 when the model thinks]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    max_tokens: Option<usize>,
+    /// End the answer before this text (repeatable)
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub stop: Vec<String>,
+    /// Temperature; 0 always picks the likeliest token [default: the model file's, or 0]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    temp: Option<f32>,
+    /// Choose among the K likeliest tokens only; 0 is off
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
+    top_k: Option<i32>,
+    /// Choose among the likeliest tokens that together have probability P; 1 is off
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Drop tokens less likely than P times the likeliest; 0 is off
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Locally typical sampling with mass P; 1 is off
+    #[arg(long, value_name = "P")]
+    typical: Option<f32>,
+    /// Divide the logits of recent tokens by R; 1 is off
+    #[arg(long, value_name = "R")]
+    repeat_penalty: Option<f32>,
+    /// How many tokens back the penalties look; 0 is off, -1 is all [default: 64]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    repeat_last_n: Option<i32>,
+    /// Subtract P from the logits of recent tokens
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+    /// Subtract P from the logits of recent tokens for each time they occurred
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+    /// Add BIAS to the logit of token ID (repeatable)
+    #[arg(long, value_name = "ID:BIAS", value_parser = logit_bias)]
+    logit_bias: Vec<(u32, f32)>,
+    /// Seed of the random choice; the same seed gives the same text
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+}
+
+impl GenerationArgs {
+    /// The arguments with one of them given anew, as `/set` does.
+    ///
+    /// # Errors
+    /// When there is no such flag or the value does not suit it.
+    pub fn with(&self, name: &str, value: &str) -> Result<Self> {
+        let mut setting = Setting { args: self.clone() };
+        setting.try_update_from([format!("--{name}={value}")]).map_err(|error| {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            anyhow!("{}", line.strip_prefix("error: ").unwrap_or(line))
+        })?;
+        Ok(setting.args)
+    }
+
+    /// Settles each setting: the flag, else the model file's own, else greedy.
+    ///
+    /// # Errors
+    /// A setting outside its range, or a malformed one in the file.
+    pub fn resolve(&self, checkpoint: &Checkpoint) -> Result<Settings> {
+        let of_file = match checkpoint.gguf() {
+            Some(gguf) => SamplingOptions::from_metadata(gguf.metadata())?,
+            None => SamplingOptions::default(),
+        };
+        let resolved = ResolvedSampling::new(&[(Source::Flag, &self.sampling()), (Source::File, &of_file)])?;
+        let sampler = Sampler::new(resolved.params.clone())?;
+        let mut description = resolved.to_string();
+        if resolved.params.temperature > 0.0 {
+            description.push_str(&format!(", seed {}", sampler.seed()));
+        }
+        Ok(Settings { sampler, description })
+    }
+
+    fn sampling(&self) -> SamplingOptions {
+        SamplingOptions {
+            temperature: self.temp,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            typical_p: self.typical,
+            repeat_penalty: self.repeat_penalty,
+            repeat_last_n: self.repeat_last_n,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            logit_bias: (!self.logit_bias.is_empty()).then(|| self.logit_bias.clone()),
+            seed: self.seed,
+        }
+    }
+
+    /// Tokens to generate at most.
+    pub fn max_tokens(&self, thinks: bool) -> usize {
+        self.max_tokens.unwrap_or(if thinks { MAX_TOKENS_THINKING } else { MAX_TOKENS })
+    }
+}
+
+/// The settings in force.
+pub struct Settings {
+    pub sampler: Sampler,
+    /// For people: each setting and who set it.
+    pub description: String,
+}
+
+impl Settings {
+    /// For programs: every setting, with the seed in use.
+    pub fn in_force(&self) -> SamplingOptions {
+        let params = self.sampler.params();
+        SamplingOptions {
+            temperature: Some(params.temperature),
+            top_k: Some(params.top_k),
+            top_p: Some(params.top_p),
+            min_p: Some(params.min_p),
+            typical_p: Some(params.typical_p),
+            repeat_penalty: Some(params.repeat_penalty),
+            repeat_last_n: Some(params.repeat_last_n),
+            presence_penalty: Some(params.presence_penalty),
+            frequency_penalty: Some(params.frequency_penalty),
+            logit_bias: Some(params.logit_bias.clone()),
+            seed: Some(self.sampler.seed()),
+        }
+    }
+}
+
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Setting {
+    #[command(flatten)]
+    args: GenerationArgs,
+}
+
+fn logit_bias(text: &str) -> Result<(u32, f32), String> {
+    let parts = text.split_once(':').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
+    parts.ok_or_else(|| "not a token id, a colon and a number, such as 198:-5".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_setting_changes_and_the_others_stay() {
+        let args = GenerationArgs { temp: Some(0.5), stop: vec!["a".into()], ..GenerationArgs::default() };
+        let changed = args.with("top-k", "40").unwrap();
+        assert_eq!(changed, GenerationArgs { top_k: Some(40), ..args.clone() });
+        assert_eq!(args.with("stop", "x y").unwrap().stop, ["x y"]);
+        assert_eq!(args.with("presence-penalty", "-1.5").unwrap().presence_penalty, Some(-1.5));
+        assert_eq!(args.with("logit-bias", "7:-2").unwrap().logit_bias, [(7, -2.0)]);
+    }
+
+    #[test]
+    fn wrong_settings_are_explained_in_a_line() {
+        let mistake = |name, value| GenerationArgs::default().with(name, value).unwrap_err().to_string();
+        assert_eq!(mistake("warmth", "1"), "unexpected argument '--warmth' found");
+        assert!(mistake("temp", "hot").starts_with("invalid value 'hot' for '--temp <T>'"));
+        assert!(mistake("logit-bias", "7").contains("such as 198:-5"));
+    }
+
+    #[test]
+    fn thinking_gets_more_tokens() {
+        let args = GenerationArgs::default();
+        assert_eq!((args.max_tokens(false), args.max_tokens(true)), (100, 1000));
+        assert_eq!(args.with("max-tokens", "7").unwrap().max_tokens(true), 7);
+    }
+}

@@ -1,0 +1,45 @@
+//! Ctrl-C: the first one asks the work in progress to stop, one more, or one while nothing listens, ends the program.
+use super::EXIT_INTERRUPTED;
+use anyhow::{Context, Result};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const IDLE: u8 = 0;
+const LISTENING: u8 = 1;
+const REQUESTED: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
+
+/// Takes over Ctrl-C for the whole program.
+///
+/// # Errors
+/// When the system refuses the handler.
+pub fn install() -> Result<()> {
+    ctrlc::set_handler(|| {
+        if STATE.compare_exchange(LISTENING, REQUESTED, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            std::process::exit(EXIT_INTERRUPTED.into());
+        }
+    })
+    .context("cannot handle Ctrl-C")
+}
+
+/// While one of these lives, Ctrl-C is a request that the work polls for.
+pub struct Listener(());
+
+impl Listener {
+    /// Starts listening; there is one listener at a time.
+    pub fn new() -> Self {
+        STATE.store(LISTENING, Ordering::SeqCst);
+        Self(())
+    }
+
+    /// Whether Ctrl-C was pressed since this listener was made.
+    pub fn requested(&self) -> bool {
+        STATE.load(Ordering::SeqCst) == REQUESTED
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        STATE.store(IDLE, Ordering::SeqCst);
+    }
+}

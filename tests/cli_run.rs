@@ -1,0 +1,282 @@
+//! The commands that run a model: run, chat, logits.
+mod cli_support;
+
+use cli_support::{Ran, ember, ember_with, finish, model, scratch, spawn};
+use safetensors::SafeTensors;
+use serde_json::Value;
+use std::io::Read;
+
+/// Flags that keep the tiny models, whose text is noise, from ending their answers by themselves.
+const ENDLESS: [&str; 4] = ["--logit-bias", "0:-1000", "--logit-bias", "2:-1000"];
+
+fn run_json(args: &[&str]) -> Value {
+    ember(&[&["run", "--json", "-m", &model("qwen3-tied/f32.gguf")], args].concat()).ok().json()
+}
+
+#[test]
+fn json_describes_the_answer() {
+    let answer = run_json(&[&ENDLESS[..], &["--max-tokens", "12", "hi"]].concat());
+    assert_eq!(answer["finish_reason"], "max_tokens");
+    assert_eq!(answer["prompt_tokens"], 18);
+    assert_eq!(answer["cached_tokens"], 0);
+    assert_eq!(answer["generated_tokens"], 12);
+    assert_eq!(answer["reasoning"], Value::Null);
+    assert_eq!(answer["stop_string"], Value::Null);
+    assert_eq!(answer["sampling"]["temperature"], 0.0);
+    assert!(!answer["text"].as_str().unwrap().is_empty());
+    for timing in ["load_ms", "prompt_ms", "prompt_per_second", "generation_ms", "generation_per_second"] {
+        assert!(answer["timings"][timing].as_f64().is_some_and(|time| time > 0.0), "{timing}");
+    }
+}
+
+#[test]
+fn the_prompt_may_come_from_anywhere() {
+    let file = scratch("prompt.txt");
+    std::fs::write(&file, "hi\n").unwrap();
+    let expected = run_json(&["--max-tokens", "8", "hi"])["text"].clone();
+    assert_eq!(run_json(&["--max-tokens", "8", "-p", "hi"])["text"], expected);
+    assert_eq!(run_json(&["--max-tokens", "8", "-f", file.to_str().unwrap()])["text"], expected);
+    let qwen = model("qwen3-tied/f32.gguf");
+    let args = ["run", "--json", "-m", &qwen, "--max-tokens", "8"];
+    assert_eq!(ember_with(&args, "hi\n").ok().json()["text"], expected);
+    assert_eq!(ember_with(&[&args[..], &["-"]].concat(), "hi").ok().json()["text"], expected);
+    assert_ne!(run_json(&["--max-tokens", "8", "ho"])["text"], expected);
+}
+
+#[test]
+fn streamed_text_equals_the_whole_and_statistics_stay_on_stderr() {
+    let qwen = model("qwen3-tied/f32.gguf");
+    let args = [&ENDLESS[..], &["--max-tokens", "20", "hi"]].concat();
+    let text = run_json(&args)["text"].as_str().unwrap().to_owned();
+    let streamed = ember(&[&["run", "-m", &qwen], args.as_slice()].concat()).ok();
+    assert_eq!(streamed.stdout.trim_end_matches('\n'), text.trim_end_matches('\n'));
+    assert!(streamed.stderr.starts_with("qwen3 \"Qwen3 Tied\", F32, "), "{}", streamed.stderr);
+    for line in [
+        "prompt: 18 tokens, 0 cached",
+        "answer: 20 tokens",
+        "sampling: greedy (default)",
+        "stopped: 20 tokens",
+    ] {
+        assert!(streamed.stderr.contains(line), "{line} is not in {}", streamed.stderr);
+    }
+}
+
+#[test]
+fn a_stop_string_ends_the_answer_before_it() {
+    let args = [&ENDLESS[..], &["--max-tokens", "30", "hi"]].concat();
+    let whole = run_json(&args)["text"].as_str().unwrap().to_owned();
+    let stop: String = whole.chars().skip(6).take(3).collect();
+    let stopped = run_json(&[&args[..], &["--stop", "never seen", "--stop", &stop]].concat());
+    assert_eq!(stopped["finish_reason"], "stop_string");
+    assert_eq!(stopped["stop_string"], *stop);
+    assert_eq!(stopped["text"], whole[..whole.find(&stop).unwrap()]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text() {
+    let sampled = |seed| run_json(&[&ENDLESS[..], &["--temp", "2", "--seed", seed, "hi"]].concat());
+    let first = sampled("1");
+    assert_eq!(first["sampling"]["seed"], 1);
+    assert_eq!(first["text"], sampled("1")["text"]);
+    assert_ne!(first["text"], sampled("2")["text"]);
+}
+
+#[test]
+fn the_prompt_can_be_looked_at() {
+    let qwen = model("qwen3-tied/f32.gguf");
+    let dump = ember(&["run", "-m", &qwen, "--dump-prompt", "--system", "a", "hi"]).ok();
+    let (text, ids) = dump.stdout.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(
+        text,
+        "<|im_start|>system\na<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    );
+    assert!(ids.starts_with("1 85 ") && ids.split(' ').all(|id| id.parse::<u32>().is_ok()), "{ids}");
+    assert_eq!(dump.stderr, "");
+    let raw = ember(&["run", "-m", &qwen, "--dump-prompt", "--raw", "--json", "a<|im_end|>"]).ok().json();
+    assert_eq!(raw, serde_json::json!({"text": "a<|im_end|>", "tokens": [67, 2]}));
+}
+
+#[test]
+fn a_relabelled_model_is_announced() {
+    let run = ember(&["run", "-m", &model("mistral-small-llama/f32.gguf"), "--max-tokens", "2", "hi"]).ok();
+    assert!(run.stderr.starts_with("mistral3 "), "{}", run.stderr);
+    assert!(run.stderr.contains("\nlabelled llama, served as mistral3\n"), "{}", run.stderr);
+}
+
+#[test]
+fn every_cache_type_runs() {
+    for ty in ["f32", "f16", "q8_0"] {
+        let answer = run_json(&["--kv-cache-dtype", ty, "--threads", "2", "--max-tokens", "4", "hi"]);
+        assert_eq!(answer["prompt_tokens"], 18, "{ty}");
+    }
+}
+
+/// The tensors of a file that `ember logits` wrote: tokens, and one row of logits per token.
+fn read_logits(bytes: &[u8]) -> (Vec<i64>, Vec<Vec<f32>>) {
+    let file = SafeTensors::deserialize(bytes).unwrap();
+    let (tokens, logits) = (file.tensor("tokens").unwrap(), file.tensor("logits").unwrap());
+    let tokens: Vec<i64> =
+        tokens.data().chunks(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect();
+    assert_eq!(logits.shape(), [tokens.len(), 288]);
+    (tokens, rows(logits.data()))
+}
+
+fn rows(data: &[u8]) -> Vec<Vec<f32>> {
+    let values: Vec<f32> = data.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    values.chunks(288).map(<[f32]>::to_vec).collect()
+}
+
+fn logits(name: &str, args: &[&str]) -> (Vec<i64>, Vec<Vec<f32>>) {
+    let out = scratch(&format!("{name}.safetensors"));
+    let path = out.to_str().unwrap();
+    ember(&[&["logits", "--out", path], args].concat()).ok();
+    read_logits(&std::fs::read(out).unwrap())
+}
+
+#[test]
+fn logits_equal_those_of_transformers() {
+    for name in ["qwen3-tied", "llama", "ministral3-short", "qwen2"] {
+        let bytes = std::fs::read(model(&format!("{name}/reference.safetensors"))).unwrap();
+        let reference = SafeTensors::deserialize(&bytes).unwrap();
+        let ids: Vec<String> = reference
+            .tensor("input_ids")
+            .unwrap()
+            .data()
+            .chunks(8)
+            .map(|b| i64::from_le_bytes(b.try_into().unwrap()).to_string())
+            .collect();
+        let file = model(&format!("{name}/f32.gguf"));
+        let (tokens, actual) = logits(name, &["-m", &file, "--tokens", &ids.join(",")]);
+        assert_eq!(tokens.iter().map(i64::to_string).collect::<Vec<_>>(), ids);
+        let expected = rows(reference.tensor("logits").unwrap().data());
+        assert_eq!(actual.len(), expected.len());
+        for (position, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+            let largest = expected.iter().fold(0_f32, |max, x| max.max(x.abs()));
+            let error = actual.iter().zip(expected).fold(0_f32, |max, (a, e)| max.max((a - e).abs()));
+            assert!(error <= 1e-4 * largest, "{name}, position {position}: {error} of {largest}");
+        }
+    }
+}
+
+#[test]
+fn the_first_greedy_token_is_the_likeliest_of_the_logits() {
+    let (qwen, prompt) = (model("qwen3-tied/f32.gguf"), "is the end of it");
+    let (tokens, rows) = logits("greedy", &["-m", &qwen, "--prompt", prompt]);
+    assert_eq!(tokens, [273, 264, 223, 270, 70, 282, 223, 274]);
+    let last = rows.last().unwrap();
+    let best = (0..last.len()).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap().to_string();
+    let expected = ember(&["detokenize", "-m", &qwen, &best]).ok().stdout;
+    let args = ["--raw", "--kv-cache-dtype", "f32", "--max-tokens", "1", prompt];
+    assert_eq!(run_json(&args)["text"], expected);
+}
+
+#[test]
+fn no_partial_logits_file_is_left() {
+    let out = scratch("refused.safetensors");
+    let path = out.to_str().unwrap();
+    let run = ember(&["logits", "-m", &model("qwen2/f32.gguf"), "--out", path, "--tokens", "1,288"]);
+    assert_eq!(run.status, 1);
+    assert!(run.stderr.contains("token id 288 is outside the vocabulary"), "{}", run.stderr);
+    assert!(!out.exists());
+}
+
+fn chat(input: &str) -> Ran {
+    let model = model("qwen3-tied/f32.gguf");
+    let args = ["chat", "-m", &model, "--max-tokens", "10"];
+    ember_with(&[&args[..], &ENDLESS].concat(), input).ok()
+}
+
+fn saved(path: &std::path::Path) -> Vec<Value> {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_chat_keeps_its_conversation_and_reuses_it() {
+    let file = scratch("chat.json");
+    let run = chat(&format!("hi\nand\\\nthen\n/regen\n/save {}\n", file.display()));
+    let messages = saved(&file);
+    let roles: Vec<_> = messages.iter().map(|m| m["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
+    assert_eq!((&messages[0]["content"], &messages[2]["content"]), (&"hi".into(), &"and\nthen".into()));
+    let alone = run_json(&[&ENDLESS[..], &["--max-tokens", "10", "hi"]].concat());
+    assert_eq!(messages[1]["content"], alone["text"], "the first answer is that of `ember run`");
+    let cached: Vec<usize> = run.stderr.lines().filter_map(cached_tokens).collect();
+    assert_eq!(cached.len(), 3, "{}", run.stderr);
+    assert_eq!(cached[0], 0);
+    assert!(cached[1] >= 18, "the first turn's prompt was run again: {}", run.stderr);
+    let prompt_of_second: usize = prompt_tokens(&run.stderr, 1);
+    assert_eq!(cached[2], prompt_of_second - 1, "the second turn's prompt was run again by /regen");
+}
+
+fn cached_tokens(line: &str) -> Option<usize> {
+    line.split_once("[prompt ")?.1.split_once("tokens, ")?.1.split_once(" cached")?.0.parse().ok()
+}
+
+fn prompt_tokens(stderr: &str, turn: usize) -> usize {
+    let line = stderr.lines().filter(|line| line.contains("[prompt ")).nth(turn).unwrap();
+    line.split_once("[prompt ").unwrap().1.split_once(' ').unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn chat_commands_act() {
+    let file = scratch("commands.json");
+    let run = chat(&format!(
+        "/system be brief\nhi\n/reset\n/set max_tokens 3\n\"\"\"\nline 1\n\nline 2\n\"\"\"\n/save {}\n/info\n/exit\nnot sent\n",
+        file.display()
+    ));
+    let messages = saved(&file);
+    assert_eq!(messages.len(), 3, "reset keeps the system message only");
+    assert_eq!((&messages[0]["role"], &messages[0]["content"]), (&"system".into(), &"be brief".into()));
+    assert_eq!(messages[1]["content"], "line 1\n\nline 2");
+    assert!(run.stderr.contains("answer 3 tokens"), "{}", run.stderr);
+    assert!(run.stderr.contains("max-tokens: 3\n"), "{}", run.stderr);
+    assert!(run.stderr.contains(" of 4096 tokens in use, 2 messages"), "{}", run.stderr);
+}
+
+#[test]
+fn chat_mistakes_do_not_end_the_program() {
+    let run = chat("/fly\n/think on\n/set temp hot\n/regen\n/save\nhi\n");
+    for message in [
+        "error: there is no command /fly",
+        "has no switch (enable_thinking)",
+        "error: invalid value 'hot' for '--temp <T>'",
+        "error: there is no answer yet",
+        "error: /save needs a file name",
+        "answer 10 tokens",
+    ] {
+        assert!(run.stderr.contains(message), "{message} is not in {}", run.stderr);
+    }
+}
+
+/// A generation of minutes, on the model with the longest context.
+fn start_long_run() -> std::process::Child {
+    let ministral = model("ministral3/f32.gguf");
+    let args = ["run", "-m", &ministral, "--ctx-size", "200000", "--max-tokens", "190000", "--raw", "hi"];
+    let mut child = spawn(&[&args[..], &ENDLESS].concat());
+    drop(child.stdin.take());
+    child
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_the_answer_with_its_statistics() {
+    let mut child = start_long_run();
+    let mut first = [0; 1];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let run = finish(child);
+    assert_eq!(run.status, 130, "{}", run.stderr);
+    assert!(run.stderr.ends_with("stopped: interrupted\n"), "{}", run.stderr);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_run_quietly() {
+    let mut child = start_long_run();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 1]).unwrap();
+    drop(stdout);
+    let run = finish(child);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    assert!(!run.stderr.contains("error") && !run.stderr.contains("panicked"), "{}", run.stderr);
+}
