@@ -134,7 +134,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The ids of a prompt whose control tokens are marked: no text in it can become one.
+    /// The ids of a prompt whose control tokens are marked: no text in it can become one. Each [`Piece::Text`] is encoded
+    /// by itself, so text that belongs together has to be one piece.
     ///
     /// # Errors
     /// [`TokenizerError::NotAToken`] for a [`Piece::Control`] of unknown text, and as [`Tokenizer::encode`].
