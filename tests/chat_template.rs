@@ -95,4 +95,43 @@ fn small_templates_equal_jinja2s() {
         snippets.len(),
         differences.join("\n")
     );
+    // What is known to differ is pinned, so that it changes only on purpose.
+    let render =
+        |source: &Value| ChatTemplate::new(source.as_str().unwrap(), "", "").and_then(|t| t.render(&input));
+    for source in fixture["refused_here"].as_array().unwrap() {
+        assert!(matches!(render(source), Err(TemplateError::Render { .. })), "{source}");
+    }
+    for source in fixture["rendered_here"].as_array().unwrap() {
+        assert!(render(source).is_ok(), "{source}");
+    }
+}
+
+#[test]
+fn errors_name_the_line_and_the_construct() {
+    let error = ChatTemplate::new("a\n{% if x %}\n{% frobnicate y %}\n{% endif %}", "", "").unwrap_err();
+    let expected =
+        "chat template, line 3: syntax error: unknown statement frobnicate\n    {% frobnicate y %}";
+    assert_eq!(error.to_string(), expected);
+    let template = ChatTemplate::new("\n\n{{ messages | shuffle }}", "", "").unwrap();
+    let error = template.render(&RenderInput::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "chat template, line 3: unknown filter: filter shuffle is unknown\n    {{ messages | shuffle }}"
+    );
+}
+
+#[test]
+fn an_endless_template_is_an_error() {
+    let source = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
+    let error = ChatTemplate::new(source, "", "").unwrap().render(&RenderInput::default()).unwrap_err();
+    assert!(matches!(error, TemplateError::Render { .. }), "{error}");
+}
+
+#[test]
+fn a_long_chat_renders() {
+    let turn = |i: usize| serde_json::json!({"role": if i % 2 == 0 { "user" } else { "assistant" }, "content": "word ".repeat(200)});
+    let input = RenderInput { messages: (0..2001).map(turn).collect(), ..RenderInput::default() };
+    let source = fixture("templates/mistral-common-v13-tekken-image-think.jinja");
+    let text = ChatTemplate::new(&source, "<s>", "</s>").unwrap().render(&input).unwrap();
+    assert_eq!(text.matches("[/INST]").count(), 1001);
 }

@@ -1,17 +1,10 @@
 //! From a conversation to token ids, with control tokens that only the template can write.
 
+use super::guard::{Guard, Strength, Stretch};
 use super::message::MessageError;
 use super::template::{ChatTemplate, RenderInput, TemplateError};
+use ember_loaders::tokenizer::{Piece, Tokenizer};
 use thiserror::Error;
-
-/// A stretch of a prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// The text of one control token.
-    Control(&'a str),
-    /// Anything else, encoded without looking for control tokens.
-    Text(&'a str),
-}
 
 /// What a prompt needs of a tokenizer.
 pub trait PromptTokenizer {
@@ -26,12 +19,26 @@ pub trait PromptTokenizer {
     fn with_bos(&self, ids: Vec<u32>) -> Vec<u32>;
 }
 
+impl PromptTokenizer for Tokenizer {
+    fn control_tokens(&self) -> Vec<String> {
+        self.control_tokens().map(|(text, _)| text.to_owned()).collect()
+    }
+
+    fn encode_pieces(&self, pieces: &[Piece<'_>]) -> Result<Vec<u32>, String> {
+        self.encode_pieces(pieces).map_err(|e| e.to_string())
+    }
+
+    fn with_bos(&self, ids: Vec<u32>) -> Vec<u32> {
+        self.with_bos(ids)
+    }
+}
+
 /// A conversation ready for the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
-    /// The rendered text.
+    /// The rendered text, as the template printed it (without a BOS that the tokenizer adds).
     pub text: String,
-    /// Its token ids.
+    /// Its token ids, BOS included.
     pub ids: Vec<u32>,
 }
 
@@ -44,12 +51,26 @@ pub enum PromptError {
     /// A message no template could render.
     #[error(transparent)]
     Message(#[from] MessageError),
+    /// A message holds the text of a control token where the template acts on it, so that it cannot be kept apart.
+    #[error(
+        "a message contains (part of) the text of a control token, such as `{token}`, where this model's chat \
+         template interprets it; remove it from the message"
+    )]
+    ControlText {
+        /// The first control token in question.
+        token: String,
+    },
+    /// Characters of both private-use planes 15 and 16 occur, which leaves none to mark control texts with.
+    #[error(
+        "a message contains the text of a control token and private-use characters of both planes 15 and 16"
+    )]
+    NoFreePlane,
     /// The tokenizer failed.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
 }
 
-/// Renders and tokenizes.
+/// Renders and tokenizes; only the template's own control texts become control tokens.
 ///
 /// # Errors
 /// [`PromptError`].
@@ -58,7 +79,64 @@ pub fn build_prompt(
     template: &ChatTemplate,
     input: &RenderInput,
 ) -> Result<Prompt, PromptError> {
-    let text = template.render(input)?;
-    let ids = tokenizer.encode_pieces(&[Piece::Text(&text)]).map_err(PromptError::Tokenizer)?;
-    Ok(Prompt { text, ids: tokenizer.with_bos(ids) })
+    let guard = Guard::new(tokenizer.control_tokens());
+    let guard =
+        guard.ok_or_else(|| PromptError::Tokenizer("too many control tokens to search for".into()))?;
+    let stretches = render_split(&guard, template, input)?;
+    let pieces: Vec<Piece<'_>> = stretches.iter().map(Stretch::piece).collect();
+    let ids = tokenizer.encode_pieces(&pieces).map_err(PromptError::Tokenizer)?;
+    Ok(Prompt { text: joined(&stretches), ids: tokenizer.with_bos(ids) })
+}
+
+/// The rendering, split at the control tokens the template wrote.
+///
+/// The plain rendering is the truth about the text; renderings of marked messages say whose each control token is.
+/// They must agree on the text, so a template that acts on a control text in a message is noticed.
+fn render_split(
+    guard: &Guard,
+    template: &ChatTemplate,
+    input: &RenderInput,
+) -> Result<Vec<Stretch>, PromptError> {
+    let plain = template.render(input)?;
+    let strings = input.messages.iter().chain(input.tools.iter().flatten()).chain(input.kwargs.values());
+    let plane = Guard::free_plane(strings).ok_or(PromptError::NoFreePlane)?;
+    let marked = |strength| {
+        let marked = mark_input(guard, input, plane, strength);
+        if &marked == input { Some(plain.clone()) } else { template.render(&marked).ok() }
+    };
+    let pieces = marked(Strength::Pieces).map(|text| guard.split(&text, plane)).unwrap_or_default();
+    if joined(&pieces) == plain {
+        return Ok(pieces);
+    }
+    // Some template compares with a string that is part of a control token. Marking whole control texts is enough if
+    // it lets the same control tokens through.
+    let whole = marked(Strength::Whole).map(|text| guard.split(&text, plane)).unwrap_or_default();
+    let controls = |stretches: &[Stretch]| -> Vec<String> {
+        stretches.iter().filter(|s| s.control).map(|s| s.text.clone()).collect()
+    };
+    if joined(&whole) == plain && controls(&whole) == controls(&pieces) {
+        return Ok(whole);
+    }
+    let forged = controls(&guard.split(&plain, plane)).into_iter().next().unwrap_or_default();
+    Err(PromptError::ControlText { token: forged })
+}
+
+impl Stretch {
+    fn piece(&self) -> Piece<'_> {
+        if self.control { Piece::Control(&self.text) } else { Piece::Text(&self.text) }
+    }
+}
+
+fn mark_input(guard: &Guard, input: &RenderInput, plane: u32, strength: Strength) -> RenderInput {
+    let mark = |value| guard.mark(value, plane, strength);
+    RenderInput {
+        messages: input.messages.iter().map(mark).collect(),
+        tools: input.tools.as_ref().map(|tools| tools.iter().map(mark).collect()),
+        kwargs: input.kwargs.iter().map(|(key, value)| (key.clone(), mark(value))).collect(),
+        ..input.clone()
+    }
+}
+
+fn joined(stretches: &[Stretch]) -> String {
+    stretches.iter().map(|s| s.text.as_str()).collect()
 }

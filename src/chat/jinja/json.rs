@@ -1,7 +1,7 @@
 //! `tojson` as Hugging Face defines it: Python's `json.dumps(value, ensure_ascii=False, …)`.
 
 use super::python;
-use minijinja::value::{Kwargs, Value, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
 /// Layout of the text, as the arguments of `json.dumps`.
@@ -14,16 +14,15 @@ struct Style {
 }
 
 /// The filter: `value|tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
-pub(super) fn tojson(value: &Value, args: minijinja::value::Rest<Value>) -> Result<Value, Error> {
-    let style = Style::from_args(&args)?;
+pub(super) fn tojson(value: &Value, positional: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let style = Style::from_args(&positional, &kwargs)?;
     let mut out = String::new();
     style.write(&mut out, value, 0)?;
     Ok(Value::from(out))
 }
 
 impl Style {
-    fn from_args(args: &[Value]) -> Result<Self, Error> {
-        let (positional, kwargs): (&[Value], Kwargs) = from_args(args)?;
+    fn from_args(positional: &[Value], kwargs: &Kwargs) -> Result<Self, Error> {
         let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {
             match positional.get(index) {
                 Some(value) => Ok(Some(value.clone())),

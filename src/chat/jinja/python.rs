@@ -54,14 +54,21 @@ fn repr_str(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if c == quote => out.extend(['\\', c]),
-            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) || c == '\u{ad}' => {
-                out.push_str(&format!("\\x{:02x}", c as u32))
-            }
+            c if is_unprintable(c) => match c as u32 {
+                code @ 0..=0xFF => out.push_str(&format!("\\x{code:02x}")),
+                code => out.push_str(&format!("\\u{code:04x}")),
+            },
             c => out.push(c),
         }
     }
     out.push(quote);
     out
+}
+
+/// Controls, odd spaces and invisible marks, which `repr` escapes. The guard's marks lie beyond and stay as they are.
+fn is_unprintable(c: char) -> bool {
+    let invisible = ['\u{ad}', '\u{feff}', '\u{2060}'].contains(&c) || ('\u{200b}'..='\u{200f}').contains(&c);
+    c.is_control() || (c.is_whitespace() && c != ' ') || invisible
 }
 
 /// Shortest text that reads back as the same float, in Python's notation: `1.0`, `1e-07`, `1e+20`, `inf`, `nan`.

@@ -1,0 +1,171 @@
+//! The sampling chain as a whole; values of the penalty and temperature tests from llama.cpp's tests/test-sampling.cpp.
+
+use ember::sampling::{ResolvedSampling, Sampler, SamplingError, SamplingOptions, SamplingParams, Source};
+use ember_loaders::gguf::Metadata;
+
+fn sample(params: SamplingParams, logits: &[f32], history: &[u32]) -> Result<u32, SamplingError> {
+    Sampler::new(params).unwrap().sample(&mut logits.to_vec(), history)
+}
+
+/// How often each token is drawn in 20000 tries.
+fn frequencies(params: SamplingParams, probabilities: &[f32], history: &[u32]) -> Vec<f64> {
+    let mut sampler = Sampler::new(SamplingParams { seed: Some(7), ..params }).unwrap();
+    let mut counts = vec![0.0; probabilities.len()];
+    for _ in 0..20_000 {
+        let mut logits: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
+        counts[sampler.sample(&mut logits, history).unwrap() as usize] += 1.0 / 20_000.0;
+    }
+    counts
+}
+
+fn assert_near(got: &[f64], expected: &[f64]) {
+    let near = got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 0.015);
+    assert!(near && got.len() == expected.len(), "{got:?} instead of {expected:?}");
+}
+
+const WARM: SamplingParams = SamplingParams {
+    temperature: 1.0,
+    top_k: 0,
+    top_p: 1.0,
+    min_p: 0.0,
+    typical_p: 1.0,
+    repeat_penalty: 1.0,
+    repeat_last_n: 64,
+    presence_penalty: 0.0,
+    frequency_penalty: 0.0,
+    logit_bias: Vec::new(),
+    seed: None,
+};
+
+#[test]
+fn greedy_takes_the_lowest_of_equal_tokens() {
+    assert_eq!(sample(SamplingParams::default(), &[1.0, 3.0, 3.0, -1.0], &[]), Ok(1));
+    assert_eq!(sample(SamplingParams { top_k: 1, ..WARM }, &[1.0, 3.0, 3.0, -1.0], &[]), Ok(1));
+}
+
+#[test]
+fn draws_follow_the_probabilities() {
+    let four = [0.1, 0.2, 0.3, 0.4];
+    assert_near(&frequencies(WARM, &four, &[]), &[0.1, 0.2, 0.3, 0.4]);
+    assert_near(
+        &frequencies(SamplingParams { top_k: 3, ..WARM }, &four, &[]),
+        &[0.0, 0.22222, 0.33333, 0.44444],
+    );
+    assert_near(
+        &frequencies(SamplingParams { top_p: 0.7, ..WARM }, &four, &[]),
+        &[0.0, 0.0, 0.428571, 0.571429],
+    );
+    assert_near(
+        &frequencies(SamplingParams { min_p: 0.49, ..WARM }, &four, &[]),
+        &[0.0, 2.0 / 9.0, 3.0 / 9.0, 4.0 / 9.0],
+    );
+    // p^(1/T) at T = 0.5: squares over their sum.
+    let squares = [1.0 / 30.0, 4.0 / 30.0, 9.0 / 30.0, 16.0 / 30.0];
+    assert_near(&frequencies(SamplingParams { temperature: 0.5, ..WARM }, &four, &[]), &squares);
+}
+
+#[test]
+fn penalties_count_recent_tokens() {
+    let five = [0.2; 5];
+    let repeat = SamplingParams { repeat_penalty: 50.0, ..WARM };
+    assert_near(&frequencies(repeat.clone(), &five, &[0]), &[0.0, 0.25, 0.25, 0.25, 0.25]);
+    assert_near(&frequencies(repeat, &five, &[0, 1, 2, 0, 0]), &[0.0, 0.0, 0.0, 0.5, 0.5]);
+    // Equal logits ln 0.2, token 0 seen once: weight exp(-1 - 0.5) against 1.
+    let additive = SamplingParams { presence_penalty: 1.0, frequency_penalty: 0.5, ..WARM };
+    let (once, thrice) = ((-1.5_f64).exp(), (-2.5_f64).exp());
+    let total = 3.0 + once + thrice;
+    let expected = [once / total, thrice / total, 1.0 / total, 1.0 / total, 1.0 / total];
+    assert_near(&frequencies(additive, &five, &[1, 0, 1, 1]), &expected);
+}
+
+#[test]
+fn the_window_bounds_the_penalties() {
+    let logits = [2.0, 1.9, 0.0];
+    let penal =
+        |repeat_last_n| SamplingParams { presence_penalty: 1.0, repeat_last_n, ..SamplingParams::default() };
+    assert_eq!(sample(penal(2), &logits, &[0, 2, 2]), Ok(0), "token 0 is out of the window");
+    assert_eq!(sample(penal(3), &logits, &[0, 2, 2]), Ok(1));
+    assert_eq!(sample(penal(-1), &logits, &[0, 2, 2]), Ok(1));
+    assert_eq!(sample(penal(0), &logits, &[0, 2, 2]), Ok(0));
+    assert_eq!(
+        sample(penal(-1), &logits, &[900_000]),
+        Ok(0),
+        "a placeholder beyond the vocabulary has no logit"
+    );
+}
+
+#[test]
+fn a_bias_can_force_or_ban() {
+    let bias = |token, bias| SamplingParams { logit_bias: vec![(token, bias)], ..SamplingParams::default() };
+    assert_eq!(sample(bias(2, 100.0), &[1.0, 2.0, 0.0], &[]), Ok(2));
+    assert_eq!(sample(bias(1, f32::NEG_INFINITY), &[1.0, 2.0, 0.0], &[]), Ok(0));
+    assert_eq!(sample(bias(9, 1.0), &[1.0], &[]), Err(SamplingError::UnknownToken { token: 9, vocab: 1 }));
+}
+
+#[test]
+fn broken_logits_are_errors() {
+    for params in [SamplingParams::default(), WARM] {
+        let nan = sample(params.clone(), &[0.0, f32::NAN], &[]);
+        assert!(matches!(nan, Err(SamplingError::NotFinite { token: 1, .. })), "{nan:?}");
+        let infinite = Err(SamplingError::NotFinite { token: 0, value: f32::INFINITY });
+        assert_eq!(sample(params.clone(), &[f32::INFINITY, 0.0], &[]), infinite);
+        let none = Err(SamplingError::NoCandidate { vocab: 2 });
+        assert_eq!(sample(params.clone(), &[f32::NEG_INFINITY; 2], &[]), none);
+        assert_eq!(sample(params, &[f32::NEG_INFINITY, -5.0], &[]), Ok(1));
+    }
+}
+
+#[test]
+fn the_same_seed_draws_the_same_tokens() {
+    let draw = |seed| {
+        let mut sampler = Sampler::new(SamplingParams { seed: Some(seed), ..WARM }).unwrap();
+        (0..50).map(|_| sampler.sample(&mut [0.0; 1000], &[]).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(2));
+    let chosen = Sampler::new(WARM).unwrap();
+    assert_ne!(chosen.seed(), Sampler::new(WARM).unwrap().seed());
+}
+
+#[test]
+fn insane_settings_are_named() {
+    for (params, message) in [
+        (SamplingParams { temperature: -0.5, ..WARM }, "temperature is -0.5: it must be 0 (greedy) or more"),
+        (
+            SamplingParams { temperature: f32::NAN, ..WARM },
+            "temperature is NaN: it must be 0 (greedy) or more",
+        ),
+        (SamplingParams { top_p: 1.5, ..WARM }, "top_p is 1.5: it must be between 0 and 1"),
+        (SamplingParams { min_p: -1.0, ..WARM }, "min_p is -1: it must be between 0 and 1"),
+        (SamplingParams { typical_p: 2.0, ..WARM }, "typical_p is 2: it must be between 0 and 1"),
+        (
+            SamplingParams { repeat_penalty: 0.0, ..WARM },
+            "repeat_penalty is 0: it must be more than 0 (1 is off)",
+        ),
+        (
+            SamplingParams { repeat_last_n: -2, ..WARM },
+            "repeat_last_n is -2: it must be -1 (all), 0 (none) or more",
+        ),
+    ] {
+        assert_eq!(Sampler::new(params).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn flags_win_over_the_file_and_the_file_over_greedy() {
+    let mut metadata = Metadata::new("m.gguf");
+    metadata.insert("general.sampling.temp", 0.6_f32);
+    metadata.insert("general.sampling.top_k", 20_i32);
+    let file = SamplingOptions::from_metadata(&metadata).unwrap();
+    let flags = SamplingOptions { top_k: Some(5), seed: Some(3), ..SamplingOptions::default() };
+    let resolved = ResolvedSampling::new(&[(Source::Flag, &flags), (Source::File, &file)]).unwrap();
+    assert_eq!((resolved.params.temperature, resolved.params.top_k, resolved.params.seed), (0.6, 5, Some(3)));
+    assert_eq!(resolved.source("temperature"), Some(Source::File));
+    assert_eq!(resolved.source("min_p"), Some(Source::Default));
+    assert_eq!(resolved.to_string(), "temperature 0.6 (file), top_k 5 (flag)");
+    let greedy = ResolvedSampling::new(&[]).unwrap();
+    assert_eq!(greedy.params, SamplingParams::default());
+    assert_eq!(greedy.to_string(), "greedy (default)");
+    metadata.insert("general.sampling.temp", "hot");
+    assert!(SamplingOptions::from_metadata(&metadata).is_err());
+}
