@@ -3,9 +3,9 @@ use crate::engine::Runner;
 use crate::engine::runner::DecoderRunner;
 use anyhow::{Context, Result, bail};
 use ember_loaders::checkpoint::Checkpoint;
+pub use ember_models::KvType;
 use ember_models::backend::Backend;
 use ember_models::{Decoder, KvCache, WeightFormat};
-pub use ember_models::KvType;
 
 /// A backend that a command can run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -44,7 +44,9 @@ pub fn place(checkpoint: &Checkpoint, options: &PlacementOptions) -> Result<Box<
             place_on::<burn_ndarray::NdArray>(checkpoint, options, Default::default())
         }
         #[cfg(not(feature = "ndarray"))]
-        BackendKind::Ndarray => bail!("this binary was built without the ndarray backend (--features ndarray)"),
+        BackendKind::Ndarray => {
+            bail!("this binary was built without the ndarray backend (--features ndarray)")
+        }
     }
 }
 

@@ -99,7 +99,8 @@ fn add_rms_norm_equals_its_parts() {
 #[test]
 fn gated_activations_equal_f64() {
     type Gated = fn(Isa, &ThreadPool, &[f32], &[f32], &mut [f32]);
-    let tanh = |x: f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh());
+    let tanh =
+        |x: f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh());
     let cases: [(&str, Gated, &dyn Fn(f64) -> f64); 3] = [
         ("swiglu", swiglu_with, &|x| x / (1.0 + (-x).exp())),
         ("geglu_tanh", geglu_tanh_with, &tanh),
@@ -138,9 +139,15 @@ fn gated_activations_equal_f64() {
 #[test]
 fn rope_equals_f64() {
     for pairing in [Pairing::Half, Pairing::Adjacent] {
-        for (tokens, heads, head_dim, rot) in
-            [(1, 1, 2, 2), (3, 2, 20, 20), (5, 3, 64, 64), (4, 2, 128, 96), (300, 4, 128, 128), (2, 1, 80, 6), (2, 1, 8, 0)]
-        {
+        for (tokens, heads, head_dim, rot) in [
+            (1, 1, 2, 2),
+            (3, 2, 20, 20),
+            (5, 3, 64, 64),
+            (4, 2, 128, 96),
+            (300, 4, 128, 128),
+            (2, 1, 80, 6),
+            (2, 1, 8, 0),
+        ] {
             let x = floats(6, tokens * heads * head_dim);
             let pairs = rot / 2;
             let angle = |i: usize| (i % pairs + 1) as f64 * (i / pairs) as f64 * 0.37;
@@ -165,7 +172,8 @@ fn rope_equals_f64() {
                 }
             }
             assert_close(&what, &out, &expected);
-            let unrotated = |x: &[f32]| x.chunks(head_dim).flat_map(|x| x[rot..].to_vec()).collect::<Vec<_>>();
+            let unrotated =
+                |x: &[f32]| x.chunks(head_dim).flat_map(|x| x[rot..].to_vec()).collect::<Vec<_>>();
             assert_eq!(unrotated(&out), unrotated(&x), "{what}");
         }
     }

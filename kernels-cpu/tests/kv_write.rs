@@ -14,7 +14,9 @@ fn f16_borders() -> Vec<f32> {
         let (low, high) = (f16::from_bits(bits).to_f32(), f16::from_bits(bits + 1).to_f32());
         let high = if high.is_finite() { high } else { 65536.0 };
         let middle = (low + high) / 2.0;
-        x.extend([low, middle, middle.next_down(), middle.next_up()].map(|x| if bits % 2 == 0 { x } else { -x }));
+        x.extend(
+            [low, middle, middle.next_down(), middle.next_up()].map(|x| if bits % 2 == 0 { x } else { -x }),
+        );
     }
     x.extend([f32::INFINITY, f32::NEG_INFINITY, 1e9, -1e9, 1e-30, -0.0, 0.0, f32::MIN_POSITIVE]);
     x.truncate(x.len() / 64 * 64);
@@ -88,7 +90,8 @@ fn rows_land_in_their_slots() {
             let (k, v) = (random.floats(tokens * 96), random.floats(tokens * 96));
             // The last token to write a slot wins.
             let slots: Vec<u32> = (0..tokens).map(|t| ((t * 7 + 3) % 20) as u32).collect();
-            let mut pools = [vec![0xaa; blocks * layout.block_bytes()], vec![0xaa; blocks * layout.block_bytes()]];
+            let mut pools =
+                [vec![0xaa; blocks * layout.block_bytes()], vec![0xaa; blocks * layout.block_bytes()]];
             let mut expected = pools.clone();
             for (expected, x) in expected.iter_mut().zip([&k, &v]) {
                 for (t, slot) in slots.iter().enumerate() {

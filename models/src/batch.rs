@@ -92,7 +92,13 @@ impl Batch {
     ///
     /// # Errors
     /// [`ModelError::InvalidBatch`] naming the first part that does not fit.
-    pub fn validate(&self, vocab: usize, hidden: usize, block_len: usize, n_slots: usize) -> Result<(), ModelError> {
+    pub fn validate(
+        &self,
+        vocab: usize,
+        hidden: usize,
+        block_len: usize,
+        n_slots: usize,
+    ) -> Result<(), ModelError> {
         let n = self.len();
         let fail = |what: String| Err(ModelError::InvalidBatch(what));
         if self.positions.len() != n || self.slots.len() != n {
@@ -143,7 +149,9 @@ impl Batch {
                     entries.div_ceil(block_len)
                 )));
             }
-            if let Some(block) = sequence.block_table.iter().find(|&&b| (b as usize + 1) * block_len > n_slots) {
+            if let Some(block) =
+                sequence.block_table.iter().find(|&&b| (b as usize + 1) * block_len > n_slots)
+            {
                 return Err(ModelError::InvalidBatch(format!("KV block {block} is outside the cache")));
             }
         }

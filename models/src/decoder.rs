@@ -115,7 +115,8 @@ impl<B: Backend> Decoder<B> {
     pub fn forward_at(&self, tokens: Tensor<B, 2, Int>, positions: &[u32]) -> Tensor<B, 3> {
         let [batch, seq] = tokens.dims();
         let device = tokens.device();
-        let ids: Vec<u32> = tokens.into_data().convert::<u32>().into_vec().expect("converted to u32 just above");
+        let ids: Vec<u32> =
+            tokens.into_data().convert::<u32>().into_vec().expect("converted to u32 just above");
         let visible: Vec<_> = (0..(batch * seq) as u32)
             .map(|row| {
                 let start = row - row % seq as u32;

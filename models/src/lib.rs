@@ -30,10 +30,10 @@ pub mod packed;
 mod qwen3;
 pub mod weights;
 
-pub use ember_kernels_cpu::kv::{KvLayout, KvType};
-pub use ember_kernels_cpu::pool::{SetThreadsError, set_threads as set_cpu_threads};
 pub use batch::{Batch, EmbeddingRows, SequenceRows};
 pub use decoder::{Decoder, StepOutput};
+pub use ember_kernels_cpu::kv::{KvLayout, KvType};
+pub use ember_kernels_cpu::pool::{SetThreadsError, set_threads as set_cpu_threads};
 pub use error::ModelError;
 pub use kv_cache::KvCache;
 pub use mistral3::Mistral3;

@@ -21,7 +21,12 @@ impl PackedMatrix {
     /// Wraps a checkpoint tensor; `dims[0]` becomes the columns, all others the rows. No bytes are copied.
     pub fn new(tensor: &WeightTensor) -> Self {
         let (rows, cols) = (tensor.rows(), tensor.cols());
-        assert_eq!(tensor.bytes.len(), rows * tensor.ty.row_bytes(cols), "{}: checked by the checkpoint", tensor.name);
+        assert_eq!(
+            tensor.bytes.len(),
+            rows * tensor.ty.row_bytes(cols),
+            "{}: checked by the checkpoint",
+            tensor.name
+        );
         Self { ty: tensor.ty, rows, cols, bytes: tensor.bytes.clone() }
     }
 

@@ -35,7 +35,8 @@ impl<'a, B: Backend> Weights<'a, B> {
     /// # Errors
     /// When `NAME.weight` is missing.
     pub fn linear(&self, name: &str) -> Result<Linear<B>, ModelError> {
-        let bias = self.checkpoint.opt_tensor(&format!("{name}.bias")).map(|bias| self.vector_param(bias.to_f32()));
+        let bias =
+            self.checkpoint.opt_tensor(&format!("{name}.bias")).map(|bias| self.vector_param(bias.to_f32()));
         let packed = PackedMatrix::new(&self.checkpoint.tensor(&format!("{name}.weight"))?);
         Ok(match self.format {
             WeightFormat::Packed => Linear::packed(packed, bias),

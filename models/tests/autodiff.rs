@@ -34,25 +34,31 @@ impl<B: burn::tensor::backend::Backend> ModuleVisitor<B> for Count {
 fn gradients_match_finite_differences() {
     let device = Default::default();
     let checkpoint = synthetic::checkpoint(false);
-    let model = Decoder::<Train>::load(&checkpoint, WeightFormat::Dense, &device).expect("a whole checkpoint");
+    let model =
+        Decoder::<Train>::load(&checkpoint, WeightFormat::Dense, &device).expect("a whole checkpoint");
     let mut count = Count(0);
     model.visit(&mut count);
     assert_eq!(count.0, 3 + 2 * 11, "every tensor of the checkpoint takes a gradient");
     let gradients = loss(&model, &device).backward();
     let weight = &model.blk[0].attention.attn_k_norm.as_ref().expect("Qwen3 has it").weight;
     let analytic = values(weight.val().grad(&gradients).expect("the norm is on the path to the loss"));
-    let inner = Decoder::<Inner>::load(&checkpoint, WeightFormat::Dense, &device).expect("a whole checkpoint");
+    let inner =
+        Decoder::<Inner>::load(&checkpoint, WeightFormat::Dense, &device).expect("a whole checkpoint");
     for (i, analytic) in analytic.iter().enumerate().step_by(5) {
         let at = |delta: f32| {
             let mut model = inner.clone();
             let norm = model.blk[0].attention.attn_k_norm.as_mut().expect("Qwen3 has it");
             let mut shifted = values(norm.weight.val());
             shifted[i] += delta;
-            norm.weight = Param::from_data(burn::tensor::TensorData::new(shifted.clone(), [shifted.len()]), &device);
+            norm.weight =
+                Param::from_data(burn::tensor::TensorData::new(shifted.clone(), [shifted.len()]), &device);
             f64::from(loss(&model, &device).into_scalar())
         };
         let numeric = (at(0.02) - at(-0.02)) / 0.04;
-        assert!((numeric - f64::from(*analytic)).abs() < 2e-4 + 0.02 * numeric.abs(), "{i}: {numeric} {analytic}");
+        assert!(
+            (numeric - f64::from(*analytic)).abs() < 2e-4 + 0.02 * numeric.abs(),
+            "{i}: {numeric} {analytic}"
+        );
     }
     Train::sync(&device).expect("the CPU has nothing to wait for");
 }

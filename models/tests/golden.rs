@@ -27,7 +27,9 @@ fn reference(path: &str) -> Reference {
     let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
     let ids = |name: &str| {
         let data = file.tensor(name).map(|t| t.data().to_vec()).unwrap_or_default();
-        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32).collect::<Vec<_>>()
+        data.chunks_exact(8)
+            .map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32)
+            .collect::<Vec<_>>()
     };
     let logits = file.tensor("logits").expect("logits").data().to_vec();
     let tokens = ids("input_ids");
@@ -156,7 +158,8 @@ fn every_block_type_runs() {
     let types_256 = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"].map(|ty| ("blocks-256", ty));
     for (folder, ty) in types_32.into_iter().chain(types_256) {
         let reference = reference(&format!("{folder}/reference-{ty}.safetensors"));
-        let cosine = lowest_cosine(&paged_logits(&load(&format!("{folder}/{ty}.gguf")), &reference), &reference);
+        let cosine =
+            lowest_cosine(&paged_logits(&load(&format!("{folder}/{ty}.gguf")), &reference), &reference);
         assert!(cosine > 0.999, "{ty}: {cosine}");
     }
 }
@@ -182,7 +185,9 @@ fn mutations_are_caught() {
     qwen3(&|config| config.rope.pairing = RopePairing::Adjacent);
     qwen3(&|config| config.qk_norm = false);
     qwen3(&|config| config.rope.freq_base = 1e4);
-    qwen3(&|config| config.attention_scale = Some(1.0 / (config.hidden_size as f32 / config.n_heads as f32).sqrt()));
+    qwen3(&|config| {
+        config.attention_scale = Some(1.0 / (config.hidden_size as f32 / config.n_heads as f32).sqrt())
+    });
     qwen3(&|config| config.norm_eps = 1e-1);
     assert_mutation_is_caught("qwen3-linear/f32.gguf", "qwen3-linear/reference.safetensors", |config| {
         config.rope.scaling = RopeScaling::None;
@@ -194,11 +199,15 @@ fn mutations_are_caught() {
     far(&|config| config.query_scale = None);
     far(&|config| config.rope.scaling = RopeScaling::None);
     far(&|config| {
-        let RopeScaling::Yarn { ref mut beta_fast, .. } = config.rope.scaling else { panic!("Ministral has YaRN") };
+        let RopeScaling::Yarn { ref mut beta_fast, .. } = config.rope.scaling else {
+            panic!("Ministral has YaRN")
+        };
         *beta_fast = 4.0;
     });
     assert_mutation_is_caught("qwen3-yarn/f32.gguf", "qwen3-yarn/reference.safetensors", |config| {
-        let RopeScaling::Yarn { ref mut attn_factor, .. } = config.rope.scaling else { panic!("it has YaRN") };
+        let RopeScaling::Yarn { ref mut attn_factor, .. } = config.rope.scaling else {
+            panic!("it has YaRN")
+        };
         *attn_factor = 0.9;
     });
 }

@@ -127,7 +127,8 @@ fn wanted_rows_come_in_the_order_asked() {
     let tokens = tokens(5);
     let all = in_pieces(&model, KvType::F32, &tokens, &[5]);
     let mut cache = KvCache::host(model.config(), KvType::F32, 5).expect("a small cache");
-    let batch = Batch { logits_rows: vec![4, 1], hidden_rows: vec![0], ..Batch::single(&tokens, 0, &[0], BLOCK) };
+    let batch =
+        Batch { logits_rows: vec![4, 1], hidden_rows: vec![0], ..Batch::single(&tokens, 0, &[0], BLOCK) };
     let output = model.step(&batch, &mut cache, &Default::default()).expect("a valid batch");
     let vocab = model.config().vocab_size;
     let expected = [&all[4 * vocab..5 * vocab], &all[vocab..2 * vocab]].concat();

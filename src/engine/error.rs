@@ -18,7 +18,9 @@ pub enum EngineError {
     #[error("the prompt is empty")]
     EmptyPrompt,
     /// The model produced NaN or infinity.
-    #[error("the model produced {value} at token position {position}: the file is damaged or its values overflow")]
+    #[error(
+        "the model produced {value} at token position {position}: the file is damaged or its values overflow"
+    )]
     NotFinite {
         /// The offending value.
         value: f32,

@@ -12,8 +12,8 @@ pub use runner::{Runner, RunnerOutput};
 pub use sequence::Sequence;
 
 use ember_models::Batch;
-use ember_models::batch::slot;
 use ember_models::SequenceRows;
+use ember_models::batch::slot;
 
 /// Rows of one prefill step: large enough to amortise reading the weights, small enough that Ctrl-C is prompt.
 pub const PREFILL_CHUNK: usize = 256;
@@ -144,5 +144,10 @@ fn append_rows(batch: &mut Batch, chunk: &Chunk<'_>, block_len: usize) {
         Wanted::Last => batch.logits_rows.extend(rows.clone().last().map(|row| row as u32)),
         Wanted::All => batch.logits_rows.extend(rows.start as u32..rows.end as u32),
     }
-    batch.sequences.push(SequenceRows { rows, kv_start, block_table: table.to_vec(), ..SequenceRows::default() });
+    batch.sequences.push(SequenceRows {
+        rows,
+        kv_start,
+        block_table: table.to_vec(),
+        ..SequenceRows::default()
+    });
 }

@@ -124,7 +124,13 @@ pub fn batch<'a>(cache: &'a Cache, visible: &'a [Vec<Range<u32>>]) -> Vec<Attent
     rows.collect()
 }
 
-pub fn run(isa: Isa, threads: usize, cache: &Cache, queries: &Queries, visible: &[Vec<Range<u32>>]) -> Vec<f32> {
+pub fn run(
+    isa: Isa,
+    threads: usize,
+    cache: &Cache,
+    queries: &Queries,
+    visible: &[Vec<Range<u32>>],
+) -> Vec<f32> {
     let mut out = vec![7.0; queries.q.len()];
     let pool = ThreadPool::new(threads);
     paged_attention_with(isa, &pool, &cache.paged(), queries, &batch(cache, visible), &mut out);
@@ -144,8 +150,10 @@ pub fn reference(cache: &Cache, queries: &Queries, visible: &[Vec<Range<u32>>]) 
                 let kv_head = head / (queries.n_heads / n_kv_heads);
                 let q = q.next().unwrap();
                 let at = |p: u32| p as usize * n_kv_heads + kv_head;
-                let dot = |k: &[f32]| q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>();
-                let scores: Vec<f64> = seen.clone().map(|p| dot(&k[at(p)]) * f64::from(queries.scale)).collect();
+                let dot =
+                    |k: &[f32]| q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>();
+                let scores: Vec<f64> =
+                    seen.clone().map(|p| dot(&k[at(p)]) * f64::from(queries.scale)).collect();
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
                 let mut row = vec![0.0; head_dim];
@@ -165,7 +173,8 @@ pub fn reference(cache: &Cache, queries: &Queries, visible: &[Vec<Range<u32>>]) 
 pub fn distance(actual: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(actual.len(), expected.len());
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-    norm(&mut actual.iter().zip(expected).map(|(a, e)| f64::from(*a) - e)) / norm(&mut expected.iter().copied())
+    norm(&mut actual.iter().zip(expected).map(|(a, e)| f64::from(*a) - e))
+        / norm(&mut expected.iter().copied())
 }
 
 pub fn bits(x: &[f32]) -> Vec<u32> {

@@ -110,7 +110,8 @@ impl RopeConfig {
 
     /// YaRN's ramp: 1 where the frequency of pair `i` is kept, 0 where it is divided by the factor.
     fn kept_share(&self, i: usize) -> f32 {
-        let RopeScaling::Yarn { original_context, beta_fast, beta_slow, ext_factor, .. } = self.scaling else {
+        let RopeScaling::Yarn { original_context, beta_fast, beta_slow, ext_factor, .. } = self.scaling
+        else {
             return 1.0;
         };
         let low = self.rotation_dim(original_context, beta_fast).floor().max(0.0);

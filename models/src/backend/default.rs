@@ -86,15 +86,12 @@ fn one_sequence<B: Backend>(
 ) -> Tensor<B, 3> {
     let ([t, h, d], [s, g, _]) = (q.dims(), k.dims());
     let group = h / g;
-    let spread = |x: Tensor<B, 3>| {
-        x.swap_dims(0, 1).reshape([g, 1, s, d]).expand([g, group, s, d]).reshape([h, s, d])
-    };
+    let spread =
+        |x: Tensor<B, 3>| x.swap_dims(0, 1).reshape([g, 1, s, d]).expand([g, group, s, d]).reshape([h, s, d]);
     let scores = q.swap_dims(0, 1).matmul(spread(k).swap_dims(1, 2)) * scale; // [h, t, s]
     let device = scores.device();
-    let hidden: Vec<bool> = visible
-        .iter()
-        .flat_map(|range| (0..s as u32).map(move |j| j + range.start >= range.end))
-        .collect();
+    let hidden: Vec<bool> =
+        visible.iter().flat_map(|range| (0..s as u32).map(move |j| j + range.start >= range.end)).collect();
     let mask = Tensor::<B, 2, Bool>::from_data(TensorData::new(hidden, [t, s]), &device);
     let weights = softmax(scores.mask_fill(mask.unsqueeze::<3>().expand([h, t, s]), f32::NEG_INFINITY), 2);
     weights.matmul(spread(v)).swap_dims(0, 1)

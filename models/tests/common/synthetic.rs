@@ -96,5 +96,6 @@ pub fn checkpoint(quantized: bool) -> Checkpoint {
 
 /// The model of [`checkpoint`], packed.
 pub fn qwen3(quantized: bool) -> Decoder<NdArray> {
-    Decoder::load(&checkpoint(quantized), WeightFormat::Packed, &Default::default()).expect("a whole checkpoint")
+    Decoder::load(&checkpoint(quantized), WeightFormat::Packed, &Default::default())
+        .expect("a whole checkpoint")
 }
