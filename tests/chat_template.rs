@@ -129,7 +129,7 @@ fn an_endless_template_is_an_error() {
 
 #[test]
 fn a_long_chat_renders() {
-    let turn = |i: usize| serde_json::json!({"role": if i % 2 == 0 { "user" } else { "assistant" }, "content": "word ".repeat(200)});
+    let turn = |i: usize| serde_json::json!({"role": if i.is_multiple_of(2) { "user" } else { "assistant" }, "content": "word ".repeat(200)});
     let input = RenderInput { messages: (0..2001).map(turn).collect(), ..RenderInput::default() };
     let source = fixture("templates/mistral-common-v13-tekken-image-think.jinja");
     let text = ChatTemplate::new(&source, "<s>", "</s>").unwrap().render(&input).unwrap();
