@@ -14,7 +14,7 @@ pub(super) use source::rewrite;
 use std::fmt::Write as _;
 
 /// Bounds the work of one rendering, so that a hostile file's endless loop is an error. A test renders 2000 messages
-/// within it, through the template that does most per message.
+/// within it, through mistral-common's v13 template.
 const FUEL: u64 = 20_000_000;
 
 /// An environment without templates.
