@@ -102,7 +102,7 @@ fn a_row_that_sees_nothing_is_zero() {
     let cache = Cache::new(&mut random, layout, &[40, 40]);
     let q = random.floats(5 * 2 * 64);
     let queries = Queries { q: &q, n_heads: 2, scale: 0.125 };
-    let visible = [vec![0..0, 5..40, 8..8], vec![7..3, 0..1]];
+    let visible = [vec![0..0, 5..40, 8..8], vec![Range { start: 7, end: 3 }, 0..1]];
     let out = run(Isa::best(), 2, &cache, &queries, &visible);
     let rows: Vec<&[f32]> = out.chunks(2 * 64).collect();
     for row in [0, 2, 3] {

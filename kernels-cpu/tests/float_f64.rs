@@ -101,7 +101,8 @@ fn gated_activations_equal_f64() {
     type Gated = fn(Isa, &ThreadPool, &[f32], &[f32], &mut [f32]);
     let tanh =
         |x: f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh());
-    let cases: [(&str, Gated, &dyn Fn(f64) -> f64); 3] = [
+    type Exact<'a> = &'a dyn Fn(f64) -> f64;
+    let cases: [(&str, Gated, Exact); 3] = [
         ("swiglu", swiglu_with, &|x| x / (1.0 + (-x).exp())),
         ("geglu_tanh", geglu_tanh_with, &tanh),
         ("geglu_erf", geglu_erf_with, &|x| 0.5 * x * libm::erfc(-x / 2f64.sqrt())),

@@ -12,10 +12,14 @@ pub(super) trait Rows: Copy {
     /// # Safety
     /// Both must lie inside of what the rows were made from.
     unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F;
+    /// Asks for row `row` to be brought near, from `octet` on for `octets`: a hint, for any row.
+    fn prefetch(self, _row: usize, _octet: usize, _octets: usize) {}
 }
 
 /// Rows in bytes, as a pool holds them.
 pub(super) trait StoredRows<'a>: Rows {
+    /// Up to this many query rows read keys and values where they are; for more it is faster to widen a tile once.
+    const DIRECT_ROWS: usize;
     /// Rows that start `stride` bytes apart.
     fn new(bytes: &'a [u8], stride: usize) -> Self;
     /// Element `element` of row `row`.
@@ -43,6 +47,19 @@ pub(super) struct Q8Rows<'a> {
     stride: usize,
 }
 
+/// Asks for the cache lines of `len` bytes from `start`, which may lie anywhere.
+#[inline(always)]
+fn prefetch_bytes(bytes: &[u8], start: usize, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..len).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing and never faults; every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(start + line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, start, len);
+}
+
 /// The `N` bytes from `start`.
 ///
 /// # Safety
@@ -60,9 +77,15 @@ impl Rows for F32Rows<'_> {
         // SAFETY: the caller's promise.
         s.load_bytes(unsafe { bytes_at(self.bytes, row * self.stride + 32 * octet) })
     }
+    #[inline(always)]
+    fn prefetch(self, row: usize, octet: usize, octets: usize) {
+        prefetch_bytes(self.bytes, row * self.stride + 32 * octet, 32 * octets);
+    }
 }
 
 impl<'a> StoredRows<'a> for F32Rows<'a> {
+    const DIRECT_ROWS: usize = 4;
+
     #[inline(always)]
     fn new(bytes: &'a [u8], stride: usize) -> Self {
         Self { bytes, stride }
@@ -80,9 +103,15 @@ impl Rows for F16Rows<'_> {
         // SAFETY: the caller's promise.
         s.load_f16(unsafe { bytes_at(self.bytes, row * self.stride + 16 * octet) })
     }
+    #[inline(always)]
+    fn prefetch(self, row: usize, octet: usize, octets: usize) {
+        prefetch_bytes(self.bytes, row * self.stride + 16 * octet, 16 * octets);
+    }
 }
 
 impl<'a> StoredRows<'a> for F16Rows<'a> {
+    const DIRECT_ROWS: usize = 4;
+
     #[inline(always)]
     fn new(bytes: &'a [u8], stride: usize) -> Self {
         Self { bytes, stride }
@@ -105,9 +134,19 @@ impl Rows for Q8Rows<'_> {
         // Eleven bits times seven: the product is exact.
         s.mul(s.splat(s.widen_f16(*step)), s.load_i8(bytes))
     }
+    #[inline(always)]
+    fn prefetch(self, row: usize, octet: usize, octets: usize) {
+        prefetch_bytes(
+            self.bytes,
+            row * self.stride + octet / 4 * Q8_0_BYTES,
+            octets.div_ceil(4) * Q8_0_BYTES,
+        );
+    }
 }
 
 impl<'a> StoredRows<'a> for Q8Rows<'a> {
+    const DIRECT_ROWS: usize = 3;
+
     #[inline(always)]
     fn new(bytes: &'a [u8], stride: usize) -> Self {
         Self { bytes, stride }
@@ -151,9 +190,21 @@ impl<'a> WideRows<'a> {
     ) -> Self {
         let per_row = width.div_ceil(8);
         for (row, to) in range.clone().zip(to[range.start * per_row..].chunks_exact_mut(per_row)) {
-            for (octet, to) in to[..width / 8].iter_mut().enumerate() {
-                // SAFETY: `row` is in `range`, and the octet in the first `width` elements.
-                s.store(unsafe { from.octet(s, row, octet) }, &mut to.0);
+            let (quads, rest) = to[..width / 8].as_chunks_mut::<4>();
+            for (quad, to) in quads.iter_mut().enumerate() {
+                // Read before written, so that a q8_0 block's step is widened once for its four octets.
+                let mut lanes = [s.splat(0.0); 4];
+                for (i, lanes) in lanes.iter_mut().enumerate() {
+                    // SAFETY: `row` is in `range`, and the octet in the first `width` elements.
+                    *lanes = unsafe { from.octet(s, row, 4 * quad + i) };
+                }
+                for (lanes, to) in lanes.iter().zip(to) {
+                    s.store(*lanes, &mut to.0);
+                }
+            }
+            for (octet, to) in rest.iter_mut().enumerate() {
+                // SAFETY: as above.
+                s.store(unsafe { from.octet(s, row, width / 32 * 4 + octet) }, &mut to.0);
             }
             for element in width / 8 * 8..width {
                 to[width / 8].0[element % 8] = from.element(row, element);

@@ -32,8 +32,13 @@ pub(super) struct KvView<'a> {
     pub(super) paged: bool,
 }
 
-/// Up to this many query rows read keys and values where they are; more share a widened copy of the tile.
-const DIRECT_ROWS: usize = 2;
+impl KvView<'_> {
+    /// Where head `kv_head` of tile `index` lies in bytes, if the tile has a block.
+    fn start(&self, block_table: &[u32], index: usize, kv_head: usize) -> Option<usize> {
+        let at = if self.paged { *block_table.get(index)? as usize } else { index };
+        Some(at * self.tile_bytes + kv_head * self.head_bytes)
+    }
+}
 
 /// Adds to `states` what the rows see in `tiles`.
 pub(super) struct Span<'a> {
@@ -67,31 +72,31 @@ impl<'a, R: StoredRows<'a>> Kernel for Typed<'a, R> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let span = self.0;
-        let KvView { head_dim, tile_len, stride, row_bytes, .. } = *span.view;
-        let rows = span.states.seen.len();
-        let direct = rows <= DIRECT_ROWS && head_dim.is_multiple_of(8);
+        let Span { view, block_table, kv_head, tiles, q, visible, states } = self.0;
+        let KvView { head_dim, tile_len, stride, row_bytes, .. } = *view;
+        let rows = states.seen.len();
+        let direct = rows <= R::DIRECT_ROWS && head_dim.is_multiple_of(8);
         let mut wide = vec![F32x8::default(); if direct { 0 } else { tile_len * head_dim.div_ceil(8) }];
         let mut scores = vec![F32x8::default(); rows * tile_len.div_ceil(8)];
-        let mut tile =
-            Tile { q: span.q, scores: flat_mut(&mut scores), visible: vec![0..0; rows], states: span.states };
-        for index in span.tiles {
-            let Some(seen) = tile.look(index * tile_len, tile_len, span.visible) else { continue };
-            let at = if span.view.paged { span.block_table[index] as usize } else { index };
-            let start = at * span.view.tile_bytes + span.kv_head * span.view.head_bytes;
+        let mut tile = Tile { q, scores: flat_mut(&mut scores), visible: vec![0..0; rows], states };
+        for index in tiles {
+            let Some(seen) = tile.look(index * tile_len, tile_len, visible) else { continue };
+            let start = view.start(block_table, index, kv_head).expect("visible positions have blocks");
             let end = start + (seen.end - 1) * stride + row_bytes;
-            let keys = R::new(&span.view.k[start..end], stride);
-            let values = R::new(&span.view.v[start..end], stride);
+            let keys = R::new(&view.k[start..end], stride);
+            let values = R::new(&view.v[start..end], stride);
+            let next_keys = view.start(block_table, index + 1, kv_head).and_then(|start| view.k.get(start..));
+            let next_keys = next_keys.map_or(keys, |bytes| R::new(bytes, stride));
             // SAFETY: the slices above hold the rows up to `seen.end`, each of `head_dim` elements.
             unsafe {
                 if direct {
-                    tile.score(s, keys);
+                    tile.score(s, [keys, values]);
                     tile.weigh(s);
-                    tile.accumulate(s, values);
+                    tile.accumulate(s, [values, next_keys]);
                 } else {
-                    tile.score(s, WideRows::widen(s, keys, aligned(&seen), head_dim, &mut wide));
+                    tile.score(s, [WideRows::widen(s, keys, aligned(&seen), head_dim, &mut wide); 2]);
                     tile.weigh(s);
-                    tile.accumulate(s, WideRows::widen(s, values, seen.clone(), head_dim, &mut wide));
+                    tile.accumulate(s, [WideRows::widen(s, values, seen, head_dim, &mut wide); 2]);
                 }
             }
         }
@@ -118,35 +123,32 @@ impl Tile<'_> {
     /// Turns to the tile of `len` positions from `start`; what of it any row sees, or nothing.
     fn look(&mut self, start: usize, len: usize, visible: &[Range<u32>]) -> Option<Range<usize>> {
         let group = self.visible.len() / visible.len();
-        let mut seen = usize::MAX..0;
         for (token, rows) in visible.iter().zip(self.visible.chunks_exact_mut(group)) {
             let first = (token.start as usize).max(start);
             let end = (token.end as usize).min(start + len);
             let range = if first < end { first - start..end - start } else { 0..0 };
-            if !range.is_empty() {
-                seen = seen.start.min(range.start)..seen.end.max(range.end);
-            }
             rows.fill(range);
         }
+        let seen = union(&self.visible);
         (!seen.is_empty()).then_some(seen)
     }
 
     /// # Safety
-    /// `keys` has every visible position.
+    /// The first of `rows`, the keys, has every visible position.
     #[inline(always)]
-    unsafe fn score<S: Simd, R: Rows>(&mut self, s: S, keys: R) {
-        let rows = self.visible.len();
+    unsafe fn score<S: Simd, R: Rows>(&mut self, s: S, rows: [R; 2]) {
+        let count = self.visible.len();
         let mut first = 0;
-        while first < rows {
+        while first < count {
             // SAFETY: the caller's promise.
             first += unsafe {
                 if !S::WIDE_TILES {
-                    self.score_rows::<S, R, 1>(s, first, keys)
+                    self.score_rows::<S, R, 1>(s, first, rows)
                 } else {
-                    match together(rows - first) {
-                        1 => self.score_rows::<S, R, 1>(s, first, keys),
-                        2 => self.score_rows::<S, R, 2>(s, first, keys),
-                        _ => self.score_rows::<S, R, 3>(s, first, keys),
+                    match together(count - first) {
+                        1 => self.score_rows::<S, R, 1>(s, first, rows),
+                        2 => self.score_rows::<S, R, 2>(s, first, rows),
+                        _ => self.score_rows::<S, R, 3>(s, first, rows),
                     }
                 }
             };
@@ -154,16 +156,18 @@ impl Tile<'_> {
     }
 
     #[inline(always)]
-    unsafe fn score_rows<S: Simd, R: Rows, const N: usize>(&mut self, s: S, first: usize, keys: R) -> usize {
-        let mut seen = usize::MAX..0;
-        for range in self.visible[first..first + N].iter().filter(|range| !range.is_empty()) {
-            seen = seen.start.min(range.start)..seen.end.max(range.end);
-        }
+    unsafe fn score_rows<S: Simd, R: Rows, const N: usize>(
+        &mut self,
+        s: S,
+        first: usize,
+        rows: [R; 2],
+    ) -> usize {
+        let seen = union(&self.visible[first..first + N]);
         if !seen.is_empty() {
             let q = rows_of(self.q, self.visible.len(), first);
             let scores = rows_of_mut(self.scores, self.visible.len(), first);
             // SAFETY: the caller's promise.
-            unsafe { score::<S, R, N>(s, q, keys, seen, scores) };
+            unsafe { score::<S, R, N>(s, q, rows, seen, scores) };
         }
         N
     }
@@ -178,21 +182,21 @@ impl Tile<'_> {
     }
 
     /// # Safety
-    /// `values` has every visible position.
+    /// The first of `rows`, the values, has every visible position.
     #[inline(always)]
-    unsafe fn accumulate<S: Simd, R: Rows>(&mut self, s: S, values: R) {
-        let rows = self.visible.len();
+    unsafe fn accumulate<S: Simd, R: Rows>(&mut self, s: S, rows: [R; 2]) {
+        let count = self.visible.len();
         let mut first = 0;
-        while first < rows {
+        while first < count {
             // SAFETY: the caller's promise.
             first += unsafe {
                 if !S::WIDE_TILES {
-                    self.accumulate_rows::<S, R, 1>(s, first, values)
+                    self.accumulate_rows::<S, R, 1>(s, first, rows)
                 } else {
-                    match together(rows - first) {
-                        1 => self.accumulate_rows::<S, R, 1>(s, first, values),
-                        2 => self.accumulate_rows::<S, R, 2>(s, first, values),
-                        _ => self.accumulate_rows::<S, R, 3>(s, first, values),
+                    match together(count - first) {
+                        1 => self.accumulate_rows::<S, R, 1>(s, first, rows),
+                        2 => self.accumulate_rows::<S, R, 2>(s, first, rows),
+                        _ => self.accumulate_rows::<S, R, 3>(s, first, rows),
                     }
                 }
             };
@@ -204,14 +208,22 @@ impl Tile<'_> {
         &mut self,
         s: S,
         first: usize,
-        values: R,
+        rows: [R; 2],
     ) -> usize {
         let weights = rows_of(&*self.scores, self.visible.len(), first);
         let ranges = std::array::from_fn(|n| self.visible[first + n].clone());
         // SAFETY: the caller's promise.
-        unsafe { accumulate::<S, R, N>(s, weights, values, ranges, self.states.acc_mut(first)) };
+        unsafe { accumulate::<S, R, N>(s, weights, rows, ranges, self.states.acc_mut(first)) };
         N
     }
+}
+
+/// From the first start to the last end of those that are not empty.
+fn union(ranges: &[Range<usize>]) -> Range<usize> {
+    let seen = || ranges.iter().filter(|range| !range.is_empty());
+    let start = seen().map(|range| range.start).min().unwrap_or(0);
+    let end = seen().map(|range| range.end).max().unwrap_or(0);
+    start..end
 }
 
 /// How many of `left` rows to take at once: three fill the registers, and four go better as two pairs.

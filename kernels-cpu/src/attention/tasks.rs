@@ -16,7 +16,7 @@ use crate::pool::ThreadPool;
 const SPAN: usize = 512;
 
 /// Query rows of a task: enough to share the widening of keys and values, few enough to stay in the near caches.
-const TASK_ROWS: usize = 48;
+const TASK_ROWS: usize = 96;
 
 /// A call whose sizes fit together.
 pub(super) struct Problem<'a> {

@@ -29,7 +29,7 @@ impl Binary for GegluTanh {
     /// `x/2 (1 + tanh u) = x sigmoid(2u)` with `u = √(2/π) (x + 0.044715 x³)`.
     #[inline(always)]
     fn apply<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
-        const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+        const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
         let square = s.mul(gate, gate);
         let factor =
             s.mul_add(square, s.splat(0.044_715 * TWICE_SQRT_2_OVER_PI), s.splat(TWICE_SQRT_2_OVER_PI));

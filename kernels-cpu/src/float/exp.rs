@@ -7,7 +7,7 @@ const LN2_HIGH: f32 = 0.693_145_75;
 const LN2_LOW: f32 = 1.428_606_8e-6;
 
 /// `e^r = 1 + r + r² P(r)` for `|r| <= ln(2)/2`: least maximum relative error, 3.1e-9; lowest power first.
-const P: [f32; 5] = [0.499_999_93, 0.166_665_21, 0.041_668_383, 8.368_71e-3, 1.381_493_5e-3];
+const P: [f32; 5] = [0.499_999_93, 0.166_665_21, 0.041_668_38, 8.368_71e-3, 1.381_493_5e-3];
 
 /// Beyond these the result is 0 (also as a subnormal) or infinite.
 const LOWEST: f32 = -104.0;
