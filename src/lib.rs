@@ -6,3 +6,4 @@ pub mod backend;
 pub mod chat;
 pub mod engine;
 pub mod sampling;
+pub mod synth;

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, and what they share.
 mod args;
+mod bench;
 mod chat;
 mod detokenize;
 mod generation_args;
@@ -12,6 +13,7 @@ mod progress;
 mod render;
 mod run;
 mod statistics;
+mod synth;
 mod tokenize;
 mod turn;
 
@@ -47,6 +49,8 @@ enum Command {
     Detokenize(detokenize::Args),
     Render(render::Args),
     Logits(logits::Args),
+    Synth(synth::Args),
+    Bench(bench::Args),
 }
 
 /// How a command that did not fail ended.
@@ -79,6 +83,8 @@ fn run_command(command: Command) -> anyhow::Result<Outcome> {
         Command::Detokenize(args) => detokenize::run(args),
         Command::Render(args) => render::run(args),
         Command::Logits(args) => logits::run(args),
+        Command::Synth(args) => synth::run(args),
+        Command::Bench(args) => bench::run(args),
     }
 }
 

@@ -1,0 +1,202 @@
+//! The shapes of published models.
+use ember_loaders::gguf::{GgmlType, GgufWriteError, GgufWriter};
+use std::io::Write;
+
+/// Architectures that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Family {
+    /// Qwen3, dense
+    Qwen3,
+    /// Ministral 3 (3b, 8b, 14b) and Mistral Small 3.x (24b)
+    Mistral3,
+    /// Llama 3.1 and 3.2
+    Llama,
+}
+
+impl Family {
+    /// `general.architecture`.
+    pub fn arch(self) -> &'static str {
+        match self {
+            Self::Qwen3 => "qwen3",
+            Self::Mistral3 => "mistral3",
+            Self::Llama => "llama",
+        }
+    }
+}
+
+/// How the matrices are stored, as llama.cpp's quantizer of that name mixes types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum SynthType {
+    /// 8.5 bits per weight
+    #[value(name = "q8_0")]
+    Q8_0,
+    /// 4.5 bits per weight, output in Q6_K
+    #[value(name = "q4_0")]
+    Q4_0,
+    /// 4.5 bits per weight, output and half of the value and down projections in Q6_K
+    #[value(name = "q4_k_m")]
+    Q4KM,
+    /// 16 bits per weight
+    F16,
+}
+
+/// Dimensions of one model.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Architecture.
+    pub family: Family,
+    /// The preset's name, such as `0.6b`.
+    pub name: &'static str,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the feed-forward network.
+    pub ffn: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Tokens.
+    pub vocab: usize,
+    /// Whether the output head is the embedding.
+    pub tied: bool,
+}
+
+/// Every family's heads are this wide.
+const HEAD_DIM: usize = 128;
+
+/// `(name, hidden, ffn, layers, heads, tied)`; all have 8 key/value heads.
+type Row = (&'static str, usize, usize, usize, usize, bool);
+
+const QWEN3: [Row; 5] = [
+    ("0.6b", 1024, 3072, 28, 16, true),
+    ("1.7b", 2048, 6144, 28, 16, true),
+    ("4b", 2560, 9728, 36, 32, true),
+    ("8b", 4096, 12288, 36, 32, false),
+    ("14b", 5120, 17408, 40, 40, false),
+];
+const MISTRAL3: [Row; 4] = [
+    ("3b", 3072, 9216, 26, 32, true),
+    ("8b", 4096, 14336, 34, 32, false),
+    ("14b", 5120, 16384, 40, 32, false),
+    ("24b", 5120, 32768, 40, 32, false),
+];
+const LLAMA: [Row; 2] = [("3b", 3072, 8192, 28, 24, true), ("8b", 4096, 14336, 32, 32, false)];
+
+fn rows(family: Family) -> &'static [Row] {
+    match family {
+        Family::Qwen3 => &QWEN3,
+        Family::Mistral3 => &MISTRAL3,
+        Family::Llama => &LLAMA,
+    }
+}
+
+/// The presets of a family, smallest first.
+pub fn preset_names(family: Family) -> Vec<&'static str> {
+    rows(family).iter().map(|row| row.0).collect()
+}
+
+/// The shape of a preset, if the family has one of that name.
+pub fn shape(family: Family, preset: &str) -> Option<Shape> {
+    let &(name, hidden, ffn, layers, heads, tied) = rows(family).iter().find(|row| row.0 == preset)?;
+    let vocab = match family {
+        Family::Qwen3 => 151_936,
+        Family::Mistral3 => 131_072,
+        Family::Llama => 128_256,
+    };
+    Some(Shape { family, name, hidden, ffn, layers, heads, kv_heads: 8, vocab, tied })
+}
+
+impl Shape {
+    pub(super) fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError> {
+        let arch = self.family.arch();
+        let (context, freq_base, eps) = match (self.family, self.name) {
+            (Family::Qwen3, _) => (40_960, 1e6, 1e-6),
+            (Family::Mistral3, "24b") => (131_072, 1e9, 1e-5),
+            (Family::Mistral3, _) => (262_144, 1e6, 1e-5),
+            (Family::Llama, _) => (131_072, 5e5, 1e-5),
+        };
+        let numbers = [
+            ("context_length", context),
+            ("embedding_length", self.hidden as u32),
+            ("feed_forward_length", self.ffn as u32),
+            ("block_count", self.layers as u32),
+            ("attention.head_count", self.heads as u32),
+            ("attention.head_count_kv", self.kv_heads as u32),
+            ("attention.key_length", HEAD_DIM as u32),
+            ("attention.value_length", HEAD_DIM as u32),
+            ("rope.dimension_count", HEAD_DIM as u32),
+            ("vocab_size", self.vocab as u32),
+        ];
+        for (key, value) in numbers {
+            header.metadata(&format!("{arch}.{key}"), value)?;
+        }
+        header.metadata(&format!("{arch}.rope.freq_base"), freq_base as f32)?;
+        header.metadata(&format!("{arch}.attention.layer_norm_rms_epsilon"), eps as f32)?;
+        if self.family == Family::Mistral3 && self.name != "24b" {
+            header.metadata("mistral3.rope.scaling.type", "yarn")?;
+            header.metadata("mistral3.rope.scaling.original_context_length", 16_384u32)?;
+            let scaling = [
+                ("rope.scaling.factor", 16.0f32),
+                ("rope.scaling.yarn_beta_fast", 32.0),
+                ("rope.scaling.yarn_beta_slow", 1.0),
+                ("rope.scaling.yarn_log_multiplier", 1.0),
+                ("attention.temperature_scale", 0.1),
+            ];
+            for (key, value) in scaling {
+                header.metadata(&format!("mistral3.{key}"), value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Name, type and dimensions (contiguous first) of every tensor, in file order.
+    pub(super) fn tensors(&self, ty: SynthType) -> Vec<(String, GgmlType, Vec<usize>)> {
+        let (base, head) = match ty {
+            SynthType::Q8_0 => (GgmlType::Q8_0, GgmlType::Q8_0),
+            SynthType::Q4_0 => (GgmlType::Q4_0, GgmlType::Q6_K),
+            SynthType::Q4KM => (GgmlType::Q4_K, GgmlType::Q6_K),
+            SynthType::F16 => (GgmlType::F16, GgmlType::F16),
+        };
+        let vector = |name: &str, len: usize| (name.to_string(), GgmlType::F32, vec![len]);
+        let embedding = if self.tied { head } else { base };
+        let mut tensors = vec![("token_embd.weight".to_string(), embedding, vec![self.hidden, self.vocab])];
+        for i in 0..self.layers {
+            let better = if ty == SynthType::Q4KM && self.uses_more_bits(i) { GgmlType::Q6_K } else { base };
+            let (q, kv) = (self.heads * HEAD_DIM, self.kv_heads * HEAD_DIM);
+            let matrices = [
+                ("attn_q", base, self.hidden, q),
+                ("attn_k", base, self.hidden, kv),
+                ("attn_v", better, self.hidden, kv),
+                ("attn_output", base, q, self.hidden),
+                ("ffn_gate", base, self.hidden, self.ffn),
+                ("ffn_up", base, self.hidden, self.ffn),
+                ("ffn_down", better, self.ffn, self.hidden),
+            ];
+            for name in ["attn_norm", "ffn_norm"] {
+                tensors.push(vector(&format!("blk.{i}.{name}.weight"), self.hidden));
+            }
+            if self.family == Family::Qwen3 {
+                for name in ["attn_q_norm", "attn_k_norm"] {
+                    tensors.push(vector(&format!("blk.{i}.{name}.weight"), HEAD_DIM));
+                }
+            }
+            let named = |(name, ty, cols, rows)| (format!("blk.{i}.{name}.weight"), ty, vec![cols, rows]);
+            tensors.extend(matrices.map(named));
+        }
+        tensors.push(vector("output_norm.weight", self.hidden));
+        if !self.tied {
+            tensors.push(("output.weight".to_string(), head, vec![self.hidden, self.vocab]));
+        }
+        tensors
+    }
+
+    /// The layers in which llama.cpp's Q4_K_M keeps the value and down projections in Q6_K: the first and the last
+    /// eighth, and every third between.
+    fn uses_more_bits(&self, layer: usize) -> bool {
+        let eighth = self.layers / 8;
+        layer < eighth || layer >= 7 * self.layers / 8 || (layer - eighth) % 3 == 2
+    }
+}
