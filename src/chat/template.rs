@@ -4,7 +4,7 @@ use super::jinja;
 use super::message::{Content, Message, MessageError};
 use chrono::NaiveDateTime;
 use minijinja::{Environment, Value};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use thiserror::Error;
 
 /// The template used when a model file carries none.
@@ -14,6 +14,9 @@ const CHATML: &str = "{% for message in messages %}\
 
 /// Name under which the template is registered.
 const NAME: &str = "chat_template";
+
+/// Text that shows what a template does with the parts of a content.
+const PROBE: &str = "ember content probe";
 
 /// Why a conversation could not be rendered.
 #[derive(Debug, Error)]
@@ -78,6 +81,8 @@ pub struct ChatTemplate {
 struct Traits {
     /// Prints the text of `content` parts; otherwise wants one string.
     takes_parts: bool,
+    /// What to put between the text parts of a tool's result; `None` if the template joins them itself.
+    tool_separator: Option<&'static str>,
     /// Mistral's: replayed reasoning is a part of type `thinking`.
     thinking_parts: bool,
     /// Mistral's: tool call ids of nine letters and digits.
@@ -122,8 +127,9 @@ impl ChatTemplate {
     /// Turns messages into what this template reads.
     ///
     /// Arguments become objects and a null content the empty string. Where the template prints `content` as one
-    /// string, text parts are joined by line breaks. Where it is one of Mistral's, replayed reasoning becomes a
-    /// `thinking` part and call ids become nine letters and digits (the same id always gives the same nine).
+    /// string, text parts are joined by line breaks (by two in the tool results of Mistral's templates). Where it is
+    /// one of Mistral's, replayed reasoning becomes a `thinking` part and call ids become nine letters and digits (the
+    /// same id always gives the same nine).
     ///
     /// # Errors
     /// [`MessageError`], naming the field.
@@ -136,10 +142,12 @@ impl ChatTemplate {
 
     fn prepare_one(&self, index: usize, message: &Message) -> Result<Map<String, Json>, MessageError> {
         let mut out = message.to_template(index)?;
-        if let Some(Content::Parts(parts)) = &message.content
-            && !self.traits.takes_parts
-        {
-            out.insert("content".into(), join_text(index, parts)?.into());
+        let separator = match message.role.as_str() {
+            "tool" => self.traits.tool_separator,
+            _ => (!self.traits.takes_parts).then_some("\n"),
+        };
+        if let (Some(Content::Parts(parts)), Some(separator)) = (&message.content, separator) {
+            out.insert("content".into(), join_text(index, parts, separator)?.into());
         }
         if self.traits.thinking_parts {
             reasoning_to_part(&mut out);
@@ -181,25 +189,34 @@ impl ChatTemplate {
 
     fn find_traits(&self) -> Traits {
         let mentions = |needles: &[&str]| needles.iter().any(|n| self.source.contains(n));
-        let probe = "ember content probe";
-        let input = RenderInput {
-            messages: vec![serde_json::json!({"role": "user", "content": [{"type": "text", "text": probe}]})],
-            ..RenderInput::default()
-        };
-        // A template that prints the list itself shows the probe too, but inside quotes.
-        let takes_parts = self
-            .render(&input)
-            .is_ok_and(|text| text.contains(probe) && !text.contains(&format!("'{probe}'")));
+        let parts = json!([{"type": "text", "text": PROBE}]);
+        let asked = json!({"role": "user", "content": "ask"});
+        let call =
+            json!({"id": "probe0000", "type": "function", "function": {"name": "probe", "arguments": {}}});
+        let called = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+        let result = json!({"role": "tool", "tool_call_id": "probe0000", "content": parts});
+        let takes_parts = self.prints_probe(vec![json!({"role": "user", "content": parts})]);
+        let takes_tool_parts = self.prints_probe(vec![asked, called, result]);
+        // mistral-common puts an empty line between the parts.
+        let separator = if mentions(&["[TOOL_RESULTS]"]) { "\n\n" } else { "\n" };
         Traits {
             takes_parts,
+            tool_separator: (!takes_tool_parts).then_some(separator),
             thinking_parts: mentions(&["'thinking'", "\"thinking\""]) && mentions(&["[THINK]"]),
             short_call_ids: mentions(&["length != 9", "length == 9"]),
             thinking_switch: mentions(&["enable_thinking"]),
         }
     }
+
+    /// Whether the text of a part is printed; a template that prints the list itself shows it too, but inside quotes.
+    fn prints_probe(&self, messages: Vec<Json>) -> bool {
+        let input = RenderInput { messages, ..RenderInput::default() };
+        let quoted = ["'", "\""].map(|quote| format!("{quote}{PROBE}{quote}"));
+        self.render(&input).is_ok_and(|text| text.contains(PROBE) && !quoted.iter().any(|q| text.contains(q)))
+    }
 }
 
-fn join_text(index: usize, parts: &[Json]) -> Result<String, MessageError> {
+fn join_text(index: usize, parts: &[Json], separator: &str) -> Result<String, MessageError> {
     let texts = parts.iter().enumerate().map(|(part, value)| {
         value["text"].as_str().filter(|_| value["type"] == "text").ok_or_else(|| {
             MessageError::UnsupportedPart {
@@ -209,16 +226,14 @@ fn join_text(index: usize, parts: &[Json]) -> Result<String, MessageError> {
             }
         })
     });
-    Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
+    Ok(texts.collect::<Result<Vec<_>, _>>()?.join(separator))
 }
 
 fn reasoning_to_part(message: &mut Map<String, Json>) {
     let Some(reasoning) = message.shift_remove("reasoning_content") else { return };
-    let mut parts = vec![serde_json::json!({"type": "thinking", "thinking": reasoning})];
+    let mut parts = vec![json!({"type": "thinking", "thinking": reasoning})];
     match message.get_mut("content") {
-        Some(Json::String(text)) if !text.is_empty() => {
-            parts.push(serde_json::json!({"type": "text", "text": text}))
-        }
+        Some(Json::String(text)) if !text.is_empty() => parts.push(json!({"type": "text", "text": text})),
         Some(Json::Array(rest)) => parts.append(rest),
         _ => {}
     }
