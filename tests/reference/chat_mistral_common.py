@@ -8,8 +8,8 @@ The test reads two more vocabularies, tekken_240718.gguf and tekken_240911.gguf,
 loaders/tests/reference/tokenizer_full.py writes; this script runs in the virtual environment of that one's OUTDIR
 (mistral-common 1.13.1, gguf 0.19.0):  OUTDIR/venv/bin/python tests/reference/chat_mistral_common.py
 
-mistral-common ships no vocabulary of v11 or v13. These versions' models have the text tokens of tekken_240911 and name
-four more special tokens, at the ids below (those of Mistral-Small-3.2 and Ministral-3).
+mistral-common ships no vocabulary of v11 or v13. These versions' models have the same text tokens and name more special
+ones. The four that chats need stand here where they stand in Mistral-Small-3.2 (32, 33) and Mistral-Small-4 (34, 35).
 
 mistral-common encodes these requests otherwise than its own templates render them, so they are left out:
   - v3, a tool result that is JSON (mistral-common embeds the value, the template a string), empty, "nan" or "inf"
