@@ -6,16 +6,27 @@ use safetensors::SafeTensors;
 use serde_json::Value;
 use std::io::Read;
 
-/// Flags that keep the tiny models, whose text is noise, from ending their answers by themselves.
-const ENDLESS: [&str; 4] = ["--logit-bias", "0:-1000", "--logit-bias", "2:-1000"];
+/// Tokens of qwen3-tied that the tests keep out of its text, which is noise: the ends of generation, and the bytes that
+/// are no printable ASCII.
+fn banned() -> impl Iterator<Item = usize> {
+    (0..3).chain(97..223).chain(224..259)
+}
+
+/// Runs `COMMAND -m qwen3-tied ARGS` with the tokens banned.
+fn on_qwen(command: &[&str], args: &[&str], input: &str) -> Ran {
+    let model = model("qwen3-tied/f32.gguf");
+    let bans: Vec<String> = banned().map(|id| format!("--logit-bias={id}:-1000")).collect();
+    let bans: Vec<&str> = bans.iter().map(String::as_str).collect();
+    ember_with(&[command, &["-m", &model], &bans, args].concat(), input).ok()
+}
 
 fn run_json(args: &[&str]) -> Value {
-    ember(&[&["run", "--json", "-m", &model("qwen3-tied/f32.gguf")], args].concat()).ok().json()
+    on_qwen(&["run", "--json"], args, "").json()
 }
 
 #[test]
 fn json_describes_the_answer() {
-    let answer = run_json(&[&ENDLESS[..], &["--max-tokens", "12", "hi"]].concat());
+    let answer = run_json(&["--max-tokens", "12", "hi"]);
     assert_eq!(answer["finish_reason"], "max_tokens");
     assert_eq!(answer["prompt_tokens"], 18);
     assert_eq!(answer["cached_tokens"], 0);
@@ -33,28 +44,28 @@ fn json_describes_the_answer() {
 fn the_prompt_may_come_from_anywhere() {
     let file = scratch("prompt.txt");
     std::fs::write(&file, "hi\n").unwrap();
-    let expected = run_json(&["--max-tokens", "8", "hi"])["text"].clone();
-    assert_eq!(run_json(&["--max-tokens", "8", "-p", "hi"])["text"], expected);
-    assert_eq!(run_json(&["--max-tokens", "8", "-f", file.to_str().unwrap()])["text"], expected);
-    let qwen = model("qwen3-tied/f32.gguf");
-    let args = ["run", "--json", "-m", &qwen, "--max-tokens", "8"];
-    assert_eq!(ember_with(&args, "hi\n").ok().json()["text"], expected);
-    assert_eq!(ember_with(&[&args[..], &["-"]].concat(), "hi").ok().json()["text"], expected);
-    assert_ne!(run_json(&["--max-tokens", "8", "ho"])["text"], expected);
+    let dump = |args: &[&str], input| {
+        on_qwen(&["run", "--dump-prompt", "--json"], args, input).json()["text"].clone()
+    };
+    let expected = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(dump(&["hi"], "not this"), expected);
+    assert_eq!(dump(&["-p", "hi"], ""), expected);
+    assert_eq!(dump(&["-f", file.to_str().unwrap()], ""), expected);
+    assert_eq!(dump(&[], "hi\r\n"), expected);
+    assert_eq!(dump(&["-"], "hi"), expected);
 }
 
 #[test]
 fn streamed_text_equals_the_whole_and_statistics_stay_on_stderr() {
-    let qwen = model("qwen3-tied/f32.gguf");
-    let args = [&ENDLESS[..], &["--max-tokens", "20", "hi"]].concat();
+    let args = ["--max-tokens", "20", "hi"];
     let text = run_json(&args)["text"].as_str().unwrap().to_owned();
-    let streamed = ember(&[&["run", "-m", &qwen], args.as_slice()].concat()).ok();
-    assert_eq!(streamed.stdout.trim_end_matches('\n'), text.trim_end_matches('\n'));
+    let streamed = on_qwen(&["run"], &args, "");
+    assert_eq!(streamed.stdout, format!("{text}\n"));
     assert!(streamed.stderr.starts_with("qwen3 \"Qwen3 Tied\", F32, "), "{}", streamed.stderr);
     for line in [
         "prompt: 18 tokens, 0 cached",
         "answer: 20 tokens",
-        "sampling: greedy (default)",
+        "sampling: greedy (default), logit_bias of 164 tokens (flag)",
         "stopped: 20 tokens",
     ] {
         assert!(streamed.stderr.contains(line), "{line} is not in {}", streamed.stderr);
@@ -63,18 +74,18 @@ fn streamed_text_equals_the_whole_and_statistics_stay_on_stderr() {
 
 #[test]
 fn a_stop_string_ends_the_answer_before_it() {
-    let args = [&ENDLESS[..], &["--max-tokens", "30", "hi"]].concat();
+    let args = ["--max-tokens", "30", "hi"];
     let whole = run_json(&args)["text"].as_str().unwrap().to_owned();
-    let stop: String = whole.chars().skip(6).take(3).collect();
-    let stopped = run_json(&[&args[..], &["--stop", "never seen", "--stop", &stop]].concat());
+    let stop = &whole[6..9];
+    let stopped = run_json(&[&args[..], &["--stop", "never seen", "--stop", stop]].concat());
     assert_eq!(stopped["finish_reason"], "stop_string");
-    assert_eq!(stopped["stop_string"], *stop);
-    assert_eq!(stopped["text"], whole[..whole.find(&stop).unwrap()]);
+    assert_eq!(stopped["stop_string"], stop);
+    assert_eq!(stopped["text"], whole[..whole.find(stop).unwrap()]);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_text() {
-    let sampled = |seed| run_json(&[&ENDLESS[..], &["--temp", "2", "--seed", seed, "hi"]].concat());
+    let sampled = |seed| run_json(&["--temp", "2", "--seed", seed, "hi"]);
     let first = sampled("1");
     assert_eq!(first["sampling"]["seed"], 1);
     assert_eq!(first["text"], sampled("1")["text"]);
@@ -164,7 +175,11 @@ fn the_first_greedy_token_is_the_likeliest_of_the_logits() {
     let (tokens, rows) = logits("greedy", &["-m", &qwen, "--prompt", prompt]);
     assert_eq!(tokens, [273, 264, 223, 270, 70, 282, 223, 274]);
     let last = rows.last().unwrap();
-    let best = (0..last.len()).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap().to_string();
+    let best = (0..last.len())
+        .filter(|&id| banned().all(|banned| banned != id))
+        .max_by(|&a, &b| last[a].total_cmp(&last[b]))
+        .unwrap()
+        .to_string();
     let expected = ember(&["detokenize", "-m", &qwen, &best]).ok().stdout;
     let args = ["--raw", "--kv-cache-dtype", "f32", "--max-tokens", "1", prompt];
     assert_eq!(run_json(&args)["text"], expected);
@@ -181,9 +196,7 @@ fn no_partial_logits_file_is_left() {
 }
 
 fn chat(input: &str) -> Ran {
-    let model = model("qwen3-tied/f32.gguf");
-    let args = ["chat", "-m", &model, "--max-tokens", "10"];
-    ember_with(&[&args[..], &ENDLESS].concat(), input).ok()
+    on_qwen(&["chat"], &["--max-tokens", "10"], input)
 }
 
 fn saved(path: &std::path::Path) -> Vec<Value> {
@@ -198,7 +211,7 @@ fn a_chat_keeps_its_conversation_and_reuses_it() {
     let roles: Vec<_> = messages.iter().map(|m| m["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
     assert_eq!((&messages[0]["content"], &messages[2]["content"]), (&"hi".into(), &"and\nthen".into()));
-    let alone = run_json(&[&ENDLESS[..], &["--max-tokens", "10", "hi"]].concat());
+    let alone = run_json(&["--max-tokens", "10", "hi"]);
     assert_eq!(messages[1]["content"], alone["text"], "the first answer is that of `ember run`");
     let cached: Vec<usize> = run.stderr.lines().filter_map(cached_tokens).collect();
     assert_eq!(cached.len(), 3, "{}", run.stderr);
@@ -251,8 +264,10 @@ fn chat_mistakes_do_not_end_the_program() {
 /// A generation of minutes, on the model with the longest context.
 fn start_long_run() -> std::process::Child {
     let ministral = model("ministral3/f32.gguf");
-    let args = ["run", "-m", &ministral, "--ctx-size", "200000", "--max-tokens", "190000", "--raw", "hi"];
-    let mut child = spawn(&[&args[..], &ENDLESS].concat());
+    // Token 2 would end the answer.
+    let endless = ["--max-tokens", "190000", "--logit-bias", "2:-1000"];
+    let args = ["run", "-m", &ministral, "--ctx-size", "200000", "--raw", "hi"];
+    let mut child = spawn(&[&args[..], &endless].concat());
     drop(child.stdin.take());
     child
 }
