@@ -25,7 +25,10 @@ fn files_have_the_published_shape_and_run() {
     let answer = ember(&["run", "-m", model, "--max-tokens", "3", "--json", "hello"]).ok().json();
     assert_eq!(answer["generated_tokens"].as_u64(), Some(3), "{answer}");
     let report = ember(&["bench", "-m", model, "-p", "16", "-n", "4", "-r", "2", "-o", "json"]).ok().json();
-    assert_eq!((report["prefill"]["tokens"].as_u64(), report["decode"]["tokens"].as_u64()), (Some(16), Some(4)));
+    assert_eq!(
+        (report["prefill"]["tokens"].as_u64(), report["decode"]["tokens"].as_u64()),
+        (Some(16), Some(4))
+    );
     let weights: usize = checkpoint.gguf().expect("a GGUF file").tensors().iter().map(|t| t.n_bytes()).sum();
     assert_eq!(report["weight_bytes_per_token"].as_u64(), Some(weights as u64));
     std::fs::remove_file(path).expect("it was written");
