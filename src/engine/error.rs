@@ -24,7 +24,7 @@ pub enum EngineError {
     NotFinite {
         /// The offending value.
         value: f32,
-        /// Row of the batch.
+        /// Rotary position of the row.
         position: usize,
     },
     /// The model refused the batch.

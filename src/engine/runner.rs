@@ -82,3 +82,17 @@ fn check_finite(values: &[f32], rows: &[u32], batch: &Batch) -> Result<(), Engin
     let row = rows[at / (values.len() / rows.len())] as usize;
     Err(EngineError::NotFinite { value: values[at], position: batch.positions[row] as usize })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_not_finite_is_reported_with_its_position() {
+        let batch = Batch { positions: vec![7, 8, 9], ..Batch::default() };
+        assert!(check_finite(&[1.0, 2.0, 3.0, 4.0], &[0, 2], &batch).is_ok());
+        let error = check_finite(&[1.0, 2.0, 3.0, f32::NAN], &[0, 2], &batch).expect_err("a NaN");
+        assert!(matches!(error, EngineError::NotFinite { position: 9, .. }), "{error}");
+        assert!(check_finite(&[f32::INFINITY, 2.0], &[1], &batch).is_err());
+    }
+}

@@ -1,0 +1,160 @@
+//! The engine's bookkeeping, on a runner that counts instead of a model.
+use ember::engine::{
+    Chunk, Engine, EngineError, FinishReason, GenerateLimits, Generation, Observer, Runner, RunnerOutput,
+    Sequence, Wanted, generate,
+};
+use ember::sampling::{Sampler, SamplingParams};
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_models::Batch;
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+const VOCAB: u32 = 50;
+const BLOCK: usize = 4;
+
+/// Predicts `token + 1` after every token and records the batches it was given.
+struct Counting {
+    config: ModelConfig,
+    n_blocks: usize,
+    batches: Rc<RefCell<Vec<Batch>>>,
+}
+
+impl Runner for Counting {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn block_len(&self) -> usize {
+        BLOCK
+    }
+
+    fn n_blocks(&self) -> usize {
+        self.n_blocks
+    }
+
+    fn kv_bytes(&self) -> usize {
+        0
+    }
+
+    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
+        batch.validate(VOCAB as usize, 1, BLOCK, self.n_blocks * BLOCK)?;
+        self.batches.borrow_mut().push(batch.clone());
+        let row = |&row: &u32| {
+            let next = (batch.tokens[row as usize] + 1) % VOCAB;
+            (0..VOCAB).map(move |token| if token == next { 1.0 } else { 0.0 })
+        };
+        Ok(RunnerOutput { logits: batch.logits_rows.iter().flat_map(row).collect(), hidden: Vec::new() })
+    }
+}
+
+fn engine(n_blocks: usize) -> (Engine, Rc<RefCell<Vec<Batch>>>) {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/qwen3-tied/f32.gguf");
+    let config = Checkpoint::open(fixture).expect("a committed fixture").config().clone();
+    let batches = Rc::new(RefCell::new(Vec::new()));
+    (Engine::new(Box::new(Counting { config, n_blocks, batches: batches.clone() })), batches)
+}
+
+/// Stops after a number of tokens.
+struct StopAfter(usize);
+
+impl Observer for StopAfter {
+    fn prefill(&mut self, _done: usize, _total: usize) -> ControlFlow<()> {
+        if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn token(&mut self, _token: u32) -> ControlFlow<()> {
+        self.0 -= 1;
+        if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+fn answer(
+    engine: &mut Engine,
+    sequence: &mut Sequence,
+    prompt: &[u32],
+    max_tokens: usize,
+    stop_after: usize,
+) -> Result<Generation, EngineError> {
+    let limits = GenerateLimits { max_tokens, end_tokens: vec![20] };
+    let mut sampler = Sampler::new(SamplingParams::default()).expect("greedy is valid");
+    generate(engine, sequence, prompt, &mut sampler, &limits, &mut StopAfter(stop_after))
+}
+
+#[test]
+fn a_generation_ends_for_the_reason_it_names() {
+    let cases = [
+        (&[1, 2, 3][..], 5, 99, FinishReason::MaxTokens, vec![4, 5, 6, 7, 8]),
+        (&[17], 9, 99, FinishReason::EndOfGeneration, vec![18, 19]),
+        (&[19], 9, 99, FinishReason::EndOfGeneration, vec![]),
+        (&[1, 2], 9, 2, FinishReason::Stopped, vec![3, 4]),
+        (&[1, 2], 9, 0, FinishReason::Stopped, vec![]),
+        (&[1, 2], 0, 99, FinishReason::MaxTokens, vec![]),
+        // Eight slots: two prompt tokens, six generated ones in the cache, a seventh that was only sampled.
+        (&[1, 2], 99, 99, FinishReason::ContextFull, vec![3, 4, 5, 6, 7, 8, 9]),
+    ];
+    for (prompt, max_tokens, stop_after, reason, tokens) in cases {
+        let (mut engine, _) = engine(2);
+        let mut sequence = Sequence::default();
+        let generation = answer(&mut engine, &mut sequence, prompt, max_tokens, stop_after).expect("it fits");
+        assert_eq!((generation.finish_reason, generation.tokens), (reason, tokens), "{prompt:?}");
+    }
+}
+
+#[test]
+fn the_common_prefix_is_not_run_again() {
+    let (mut engine, batches) = engine(8);
+    let mut sequence = Sequence::default();
+    let first = answer(&mut engine, &mut sequence, &[1, 2, 3], 3, 99).expect("it fits");
+    assert_eq!((first.cached_tokens, sequence.tokens()), (0, &[1, 2, 3, 4, 5][..]));
+    batches.borrow_mut().clear();
+    let second = answer(&mut engine, &mut sequence, &[1, 2, 3, 4, 5, 6, 30], 1, 99).expect("it fits");
+    assert_eq!((second.cached_tokens, second.prompt_tokens), (5, 7));
+    assert_eq!(batches.borrow()[0].tokens, [6, 30]);
+    assert_eq!(batches.borrow()[0].positions, [5, 6]);
+    batches.borrow_mut().clear();
+    let other = answer(&mut engine, &mut sequence, &[1, 2, 9], 1, 99).expect("it fits");
+    assert_eq!((other.cached_tokens, batches.borrow()[0].tokens.clone()), (2, vec![9]));
+}
+
+#[test]
+fn prompts_are_cut_into_chunks_and_only_the_last_row_wants_logits() {
+    let (mut engine, batches) = engine(8);
+    engine.set_prefill_chunk(4);
+    let mut sequence = Sequence::default();
+    let prompt: Vec<u32> = (0..10).collect();
+    engine.extend(&mut sequence, &prompt, Wanted::Last, &mut |_| true).expect("it fits");
+    let batches = batches.borrow();
+    assert_eq!(batches.iter().map(Batch::len).collect::<Vec<_>>(), [4, 4, 2]);
+    assert_eq!(batches.iter().map(|b| b.logits_rows.clone()).collect::<Vec<_>>(), [vec![], vec![], vec![1]]);
+}
+
+#[test]
+fn one_step_serves_several_sequences_on_blocks_of_their_own() {
+    let (mut engine, batches) = engine(4);
+    let (mut a, mut b) = (Sequence::default(), Sequence::default());
+    let output = engine
+        .step(&mut [
+            Chunk { sequence: &mut a, tokens: &[1, 2, 3, 4, 5], logits: Wanted::Last },
+            Chunk { sequence: &mut b, tokens: &[7], logits: Wanted::All },
+        ])
+        .expect("it fits");
+    assert_eq!(output.logits.len(), 2 * VOCAB as usize);
+    let batch = batches.borrow()[0].clone();
+    assert_eq!((batch.logits_rows, batch.positions), (vec![4, 5], vec![0, 1, 2, 3, 4, 0]));
+    assert_eq!((a.block_table(), b.block_table()), (&[0, 1][..], &[2][..]));
+    let full = engine.step(&mut [Chunk { sequence: &mut b, tokens: &[0; 9], logits: Wanted::Last }]);
+    assert!(matches!(full, Err(EngineError::ContextFull { tokens: 10, context: 16 })), "{full:?}");
+    assert_eq!((b.len(), b.block_table()), (1, &[2][..]));
+}
+
+#[test]
+fn impossible_prompts_are_refused_before_any_work() {
+    let (mut engine, batches) = engine(2);
+    let mut sequence = Sequence::default();
+    let empty = answer(&mut engine, &mut sequence, &[], 5, 99);
+    assert!(matches!(empty, Err(EngineError::EmptyPrompt)), "{empty:?}");
+    let long = answer(&mut engine, &mut sequence, &[1; 9], 5, 99);
+    assert!(matches!(long, Err(EngineError::ContextFull { tokens: 9, context: 8 })), "{long:?}");
+    assert!(batches.borrow().is_empty());
+}
