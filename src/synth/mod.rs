@@ -59,7 +59,7 @@ pub fn write<W: Write>(
     data.finish().map(Some)
 }
 
-/// Bytes of tensor data that [`write`] will write.
+/// Bytes of tensor data that [`write()`] will write.
 pub fn data_bytes(shape: &Shape, ty: SynthType) -> u64 {
     let bytes = |(_, ty, dims): &(String, GgmlType, Vec<usize>)| {
         (dims.iter().product::<usize>() / ty.block_len() * ty.block_bytes()) as u64
