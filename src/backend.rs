@@ -7,6 +7,9 @@ pub use ember_models::KvType;
 use ember_models::backend::Backend;
 use ember_models::{Decoder, KvCache, WeightFormat};
 
+#[cfg(not(feature = "ndarray"))]
+compile_error!("ember needs a backend to run on: build with --features ndarray (the default)");
+
 /// A backend that a command can run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum BackendKind {
@@ -33,10 +36,9 @@ pub const DEFAULT_CONTEXT: usize = 8192;
 /// Builds the model of a checkpoint on the chosen backend.
 ///
 /// # Errors
-/// A context beyond the model's, a cache that does not fit, a missing tensor, or a backend that is not compiled in.
+/// A context beyond the model's, a cache that does not fit, or a missing tensor.
 pub fn place(checkpoint: &Checkpoint, options: &PlacementOptions) -> Result<Box<dyn Runner>> {
     match options.backend {
-        #[cfg(feature = "ndarray")]
         BackendKind::Ndarray => {
             if let Some(threads) = options.threads {
                 ember_models::set_cpu_threads(threads).context("--threads")?;
