@@ -17,7 +17,7 @@ fn main() {
     println!("| type | prefill {PREFILL} | decode {DECODE} | weights read in decode |\n|---|---|---|---|");
     for ty in [SynthType::Q8_0, SynthType::Q4_0, SynthType::Q4KM, SynthType::F16] {
         let mut shape = synth::shape(Family::Qwen3, "8b").expect("a preset");
-        (shape.layers, shape.vocab) = (2, 2048);
+        (shape.layers, shape.vocab, shape.tied) = (2, 2048, true);
         let file = synth::write(Vec::new(), &shape, ty, 0, &mut |_| true).expect("writing to memory");
         let gguf = Gguf::from_bytes(file.expect("not stopped")).expect("a valid file");
         let checkpoint = Checkpoint::from_gguf(gguf).expect("a whole checkpoint");

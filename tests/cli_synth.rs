@@ -11,7 +11,7 @@ fn synth(arch: &str, preset: &str, ty: &str, seed: &str, out: &Path) -> cli_supp
 }
 
 #[test]
-fn files_have_the_published_shape_and_run() {
+fn files_have_the_published_shape_run_and_are_not_overwritten() {
     let path = scratch("qwen3.gguf");
     synth("qwen3", "0.6b", "q4_k_m", "1", &path).ok();
     let checkpoint = Checkpoint::open(&path).expect("a whole checkpoint");
@@ -31,25 +31,19 @@ fn files_have_the_published_shape_and_run() {
     );
     let weights: usize = checkpoint.gguf().expect("a GGUF file").tensors().iter().map(|t| t.n_bytes()).sum();
     assert_eq!(report["weight_bytes_per_token"].as_u64(), Some(weights as u64));
-    std::fs::remove_file(path).expect("it was written");
-}
+    let empty = ember(&["bench", "-m", model, "-p", "0", "-n", "0"]);
+    assert_eq!(empty.status, 2);
+    assert!(empty.stderr.contains("-p and -n are both 0"), "{}", empty.stderr);
 
-#[test]
-fn the_seed_decides_the_bytes_and_nothing_is_overwritten() {
-    let (a, b) = (scratch("a.gguf"), scratch("b.gguf"));
-    synth("mistral3", "3b", "q4_0", "7", &a).ok();
-    synth("mistral3", "3b", "q4_0", "7", &b).ok();
-    let bytes = std::fs::read(&a).expect("it was written");
-    assert!(bytes == std::fs::read(&b).expect("it was written"), "the same seed gives the same file");
-    let refused = synth("mistral3", "3b", "q4_0", "8", &a);
+    let bytes = std::fs::read(&path).expect("it was written");
+    let refused = synth("qwen3", "0.6b", "q4_k_m", "2", &path);
     assert_eq!(refused.status, 1);
     assert!(refused.stderr.contains("--force"), "{}", refused.stderr);
-    assert!(bytes == std::fs::read(&a).expect("it is still there"), "the file was left alone");
-    let config = Checkpoint::open(&a).expect("a whole checkpoint").config().clone();
-    assert_eq!((config.arch, config.query_scale.map(|scale| scale.beta)), (Arch::Mistral3, Some(0.1)));
-    for path in [a, b] {
-        std::fs::remove_file(path).expect("it was written");
-    }
+    assert!(bytes == std::fs::read(&path).expect("it is still there"), "the file was left alone");
+    let args = ["--type", "q4_k_m", "--layers", "1", "--seed", "2", "--force", model];
+    ember(&[&["synth", "--arch", "qwen3", "--preset", "0.6b"], &args[..]].concat()).ok();
+    assert!(bytes != std::fs::read(&path).expect("it was replaced"), "another seed gives another file");
+    std::fs::remove_file(path).expect("it was written");
 }
 
 #[test]

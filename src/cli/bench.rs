@@ -3,8 +3,8 @@ use super::args::{ContextArgs, DeviceArgs, ModelArg, positive};
 use super::interrupt::Listener;
 use super::output::json_line;
 use super::progress::Bar;
-use super::{Outcome, model};
-use anyhow::{Result, bail};
+use super::{Outcome, model, usage_error};
+use anyhow::Result;
 use clap::ValueEnum;
 use ember::engine::{Engine, Sequence, Wanted};
 use ember_loaders::checkpoint::Checkpoint;
@@ -12,15 +12,30 @@ use serde::Serialize;
 use std::io::Write;
 use std::time::Instant;
 
-/// Bytes read to measure the bandwidth: far more than any cache holds.
-const BANDWIDTH_BYTES: usize = 256 << 20;
+/// Bounds of the bytes read to measure the bandwidth: more than most caches hold, and not much beside a model.
+const PROBE_BYTES: std::ops::RangeInclusive<usize> = 256 << 20..=1 << 30;
+
+/// Matrices and norms of a layer; an architecture without one of them lacks the tensor.
+const BLOCK_TENSORS: [&str; 11] = [
+    "attn_norm",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_q_norm",
+    "attn_k_norm",
+    "attn_output",
+    "ffn_norm",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+];
 
 /// Measure how fast a model runs
 #[derive(clap::Args)]
 #[command(
     after_help = "Prefill processes the prompt tokens in chunks from an empty cache; decode generates tokens one by one. Both use seeded
-random token ids. A first round is not counted. Read bandwidth is measured on 256 MB with the same number of threads;
-decode cannot be faster than reading the weights and the KV cache once per token.
+random token ids. A first round is not counted. Before each round the same threads read about as much memory as a token
+needs (256 MiB to 1 GiB): decode cannot be faster than reading the weights and the KV cache once per token.
 
 Examples:
   ember bench -m model.gguf
@@ -78,65 +93,52 @@ struct Report {
     /// KV entries read for one decoded token, on average over the measurement.
     kv_bytes_per_token: u64,
     kv_cache_bytes: u64,
-    /// Bytes per second.
+    /// Bytes per second, median over the rounds.
     read_bandwidth: f64,
-    /// Share of the read bandwidth that decode reaches.
+    /// Share of the read bandwidth of its round that decode reaches, median over the rounds.
     decode_bandwidth_share: Option<f64>,
-    /// Largest resident size so far, where the system tells.
+    /// Largest resident size of loading and one round, where the system tells.
     peak_memory_bytes: Option<u64>,
 }
 
 /// Measures and prints the report.
 pub fn run(args: Args) -> Result<Outcome> {
+    let started = Instant::now();
     let checkpoint = Checkpoint::open(&args.model.model)?;
     let config = checkpoint.config();
     let needed = args.prompt_tokens.max(args.generate_tokens);
     if needed == 0 {
-        bail!("nothing to measure: -p and -n are both 0");
+        return Err(usage_error("bench", "nothing to measure: -p and -n are both 0"));
     }
     let context = args.context.ctx_size.unwrap_or(needed);
     model::check_prompt_fits(needed, context, config)?;
     let loaded = model::load_with(&checkpoint, &args.device, Some(context), args.context.kv_cache_dtype)?;
+    let load_seconds = started.elapsed().as_secs_f64();
+    let weight_bytes = weight_bytes_per_token(&checkpoint);
     let mut engine = loaded.engine;
-    let listener = Listener::new();
-    let prompt = random_tokens(needed, config.vocab_size);
-    let (mut prefill, mut decode) = (Vec::new(), Vec::new());
-    let mut bar = Bar::new("measuring", args.repetitions + 1);
-    for round in 0..=args.repetitions {
-        let prefill_rate = measure(&mut engine, &prompt[..args.prompt_tokens], usize::MAX, &listener)?;
-        let decode_rate = measure(&mut engine, &prompt[..args.generate_tokens], 1, &listener)?;
-        if listener.requested() {
-            return Ok(Outcome::Interrupted);
-        }
-        if round > 0 {
-            prefill.extend(prefill_rate);
-            decode.extend(decode_rate);
-        }
-        bar.set(round + 1);
-    }
-    drop(bar);
-    let peak_memory_bytes = peak_memory();
-    let threads = args.device.threads.unwrap_or_else(default_threads);
-    let read_bandwidth = read_bandwidth(threads);
-    let kv_bytes = engine.runner().kv_bytes() as u64;
-    let decode = Speed::of(args.generate_tokens, decode);
-    let weight_bytes_per_token = weight_bytes_per_token(&checkpoint);
-    let kv_bytes_per_token = kv_bytes * args.generate_tokens as u64 / 2 / engine.context_size() as u64;
-    let bytes = (weight_bytes_per_token + kv_bytes_per_token) as f64;
+    let Some(rounds) = measure(&args, &mut engine, config.vocab_size, weight_bytes)? else {
+        return Ok(Outcome::Interrupted);
+    };
+    let kv_cache_bytes = engine.runner().kv_bytes() as u64;
+    // Token i of n reads i entries.
+    let kv_bytes = kv_cache_bytes * (args.generate_tokens as u64 + 1) / 2 / engine.context_size() as u64;
+    let bytes = weight_bytes as f64 + kv_bytes as f64;
+    let shares =
+        rounds.decode.iter().zip(&rounds.bandwidth).map(|(rate, bandwidth)| rate * bytes / bandwidth);
     let report = Report {
         model: args.model.model.display().to_string(),
         description: loaded.description,
-        threads,
+        threads: ember_models::cpu_pool().threads(),
         repetitions: args.repetitions,
-        load_seconds: loaded.load_time.as_secs_f64(),
-        prefill: Speed::of(args.prompt_tokens, prefill),
-        decode_bandwidth_share: decode.as_ref().map(|decode| decode.median * bytes / read_bandwidth),
-        decode,
-        weight_bytes_per_token,
-        kv_bytes_per_token,
-        kv_cache_bytes: kv_bytes,
-        read_bandwidth,
-        peak_memory_bytes,
+        load_seconds,
+        decode_bandwidth_share: median(shares.collect()),
+        prefill: Speed::of(args.prompt_tokens, rounds.prefill),
+        decode: Speed::of(args.generate_tokens, rounds.decode),
+        weight_bytes_per_token: weight_bytes as u64,
+        kv_bytes_per_token: kv_bytes,
+        kv_cache_bytes,
+        read_bandwidth: median(rounds.bandwidth).expect("at least one round"),
+        peak_memory_bytes: rounds.peak_memory_bytes,
     };
     let mut stdout = std::io::stdout().lock();
     match args.output {
@@ -146,30 +148,99 @@ pub fn run(args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// What the counted rounds gave, in tokens and bytes per second.
+#[derive(Default)]
+struct Rounds {
+    prefill: Vec<f64>,
+    decode: Vec<f64>,
+    bandwidth: Vec<f64>,
+    peak_memory_bytes: Option<u64>,
+}
+
+/// Runs all rounds; nothing when Ctrl-C stopped them.
+fn measure(
+    args: &Args,
+    engine: &mut Engine,
+    vocab_size: usize,
+    probe_bytes: usize,
+) -> Result<Option<Rounds>> {
+    let listener = Listener::new();
+    let tokens = random_tokens(args.prompt_tokens.max(args.generate_tokens), vocab_size);
+    let (prompt, generated) = (&tokens[..args.prompt_tokens], &tokens[..args.generate_tokens]);
+    let per_round = prompt.len() + generated.len();
+    let mut bar = Bar::new("measuring", per_round * (args.repetitions + 1));
+    let mut done = 0;
+    let mut round = |engine: &mut Engine| -> Result<Option<[Option<f64>; 2]>> {
+        let mut go_on = |n: usize| {
+            bar.set(done + n);
+            !listener.requested()
+        };
+        let prefill = rate(engine, prompt, usize::MAX, &mut go_on)?;
+        let decode = rate(engine, generated, 1, &mut |n| go_on(prompt.len() + n))?;
+        done += per_round;
+        Ok((!listener.requested()).then_some([prefill, decode]))
+    };
+    if round(engine)?.is_none() {
+        return Ok(None);
+    }
+    // Before the probe's own memory.
+    let mut rounds = Rounds { peak_memory_bytes: peak_memory(), ..Rounds::default() };
+    let probe = ReadProbe::new(probe_bytes);
+    for _ in 0..args.repetitions {
+        rounds.bandwidth.push(probe.bytes_per_second());
+        let Some([prefill, decode]) = round(engine)? else { return Ok(None) };
+        rounds.prefill.extend(prefill);
+        rounds.decode.extend(decode);
+    }
+    Ok(Some(rounds))
+}
+
 /// Tokens per second of running `tokens` from an empty cache, `step` at a time; nothing when there are none.
-fn measure(engine: &mut Engine, tokens: &[u32], step: usize, listener: &Listener) -> Result<Option<f64>> {
+///
+/// `go_on` gets the number of tokens done; when it says no, the rate is that of a part.
+fn rate(
+    engine: &mut Engine,
+    tokens: &[u32],
+    step: usize,
+    go_on: &mut dyn FnMut(usize) -> bool,
+) -> Result<Option<f64>> {
     if tokens.is_empty() {
         return Ok(None);
     }
     let mut sequence = Sequence::default();
     let started = Instant::now();
     for piece in tokens.chunks(step.min(tokens.len())) {
-        engine.extend(&mut sequence, piece, Wanted::Last, &mut |_| !listener.requested())?;
-        if listener.requested() {
+        let before = sequence.len();
+        let mut stopped = false;
+        engine.extend(&mut sequence, piece, Wanted::Last, &mut |done| {
+            stopped = !go_on(before + done);
+            !stopped
+        })?;
+        if stopped {
             break;
         }
     }
     let seconds = started.elapsed().as_secs_f64();
+    let done = sequence.len();
     engine.truncate(&mut sequence, 0);
-    Ok(Some(tokens.len() as f64 / seconds))
+    Ok(Some(done as f64 / seconds))
 }
 
 impl Speed {
-    fn of(tokens: usize, mut rates: Vec<f64>) -> Option<Self> {
-        rates.sort_by(f64::total_cmp);
-        let (min, max) = (*rates.first()?, *rates.last()?);
-        let (low, high) = (rates[(rates.len() - 1) / 2], rates[rates.len() / 2]);
-        Some(Self { tokens, median: (low + high) / 2.0, min, max })
+    fn of(tokens: usize, rates: Vec<f64>) -> Option<Self> {
+        let (min, max) =
+            rates.iter().fold((f64::MAX, 0f64), |(min, max), &rate| (min.min(rate), max.max(rate)));
+        median(rates).map(|median| Self { tokens, median, min, max })
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
     }
 }
 
@@ -180,30 +251,42 @@ fn random_tokens(n: usize, vocab_size: usize) -> Vec<u32> {
         .collect()
 }
 
-fn weight_bytes_per_token(checkpoint: &Checkpoint) -> u64 {
-    let Some(gguf) = checkpoint.gguf() else { return 0 };
-    let tied = checkpoint.config().tied_embeddings;
-    let read = gguf.tensors().iter().filter(|tensor| tied || tensor.name != "token_embd.weight");
-    read.map(|tensor| tensor.n_bytes() as u64).sum()
+/// Only what the decoder reads: a file may hold more.
+fn weight_bytes_per_token(checkpoint: &Checkpoint) -> usize {
+    let config = checkpoint.config();
+    let head = if config.tied_embeddings { "token_embd" } else { "output" };
+    let of_layers = (0..config.n_layers)
+        .flat_map(|layer| BLOCK_TENSORS.iter().map(move |name| format!("blk.{layer}.{name}")));
+    let names = of_layers.chain([head, "output_norm"].map(String::from));
+    let tensors = names.filter_map(|name| checkpoint.opt_tensor(&format!("{name}.weight")));
+    tensors.map(|tensor| tensor.bytes.len()).sum()
 }
 
-fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
+/// Memory to read, for comparison.
+struct ReadProbe(Vec<u64>);
 
-/// Bytes per second that `threads` threads read from memory together: the best of three passes.
-fn read_bandwidth(threads: usize) -> f64 {
-    let words: Vec<u64> = (0..(BANDWIDTH_BYTES / size_of::<u64>()) as u64).collect();
-    let pass = || {
-        let started = Instant::now();
-        std::thread::scope(|scope| {
-            for part in words.chunks(words.len().div_ceil(threads)) {
-                scope.spawn(move || std::hint::black_box(part.iter().fold(0, |sum: u64, word| sum ^ word)));
-            }
-        });
-        BANDWIDTH_BYTES as f64 / started.elapsed().as_secs_f64()
-    };
-    (0..3).map(|_| pass()).fold(0.0, f64::max)
+impl ReadProbe {
+    /// A probe of about `bytes` bytes, within [`PROBE_BYTES`].
+    fn new(bytes: usize) -> Self {
+        let words = bytes.clamp(*PROBE_BYTES.start(), *PROBE_BYTES.end()) / size_of::<u64>();
+        // Numbers rather than zeros, which the system would not give memory to.
+        Self((0..words as u64).collect())
+    }
+
+    /// What the kernels' threads read together: the best of three passes.
+    fn bytes_per_second(&self) -> f64 {
+        let pool = ember_models::cpu_pool();
+        // Several pieces per thread, so that none waits for the slowest.
+        let pieces: Vec<&[u64]> = self.0.chunks(self.0.len().div_ceil(8 * pool.threads())).collect();
+        let pass = || {
+            let started = Instant::now();
+            pool.parallel(pieces.len(), &|piece| {
+                std::hint::black_box(pieces[piece].iter().fold(0, |sum: u64, word| sum ^ word));
+            });
+            size_of_val(self.0.as_slice()) as f64 / started.elapsed().as_secs_f64()
+        };
+        (0..3).map(|_| pass()).fold(0.0, f64::max)
+    }
 }
 
 /// The largest resident size of this process, from Linux's /proc.

@@ -195,9 +195,8 @@ fn describe(checkpoint: &Checkpoint, device: &DeviceArgs, kv_type: KvCacheType, 
     let config = checkpoint.config();
     let name = config.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
     let weights = weights_text(checkpoint);
-    let threads = device.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-    let threads =
-        threads.map(|n| format!(", {n} thread{}", if n == 1 { "" } else { "s" })).unwrap_or_default();
+    let threads = ember_models::cpu_pool().threads();
+    let threads = format!(", {threads} thread{}", if threads == 1 { "" } else { "s" });
     let backend = format!("{:?}", device.backend).to_lowercase();
     format!(
         "{}{name}, {weights}; {backend}{threads}; context {} of {}, KV cache {} {}",

@@ -6,8 +6,8 @@ use super::{Outcome, usage_error};
 use anyhow::{Context, Result, bail};
 use ember::synth::{self, Family, SynthType};
 use ember_loaders::gguf::OutputFile;
-use std::io::BufWriter;
-use std::path::PathBuf;
+use indicatif::DecimalBytes;
+use std::path::{Path, PathBuf};
 
 /// Write a model file of real shapes with random weights, for benchmarks
 #[derive(clap::Args)]
@@ -51,24 +51,43 @@ pub fn run(args: Args) -> Result<Outcome> {
     };
     if let Some(layers) = args.layers {
         if layers > shape.layers {
-            bail!("--layers {layers}: the model has {}", shape.layers);
+            return Err(usage_error("synth", format!("--layers {layers}: the model has {}", shape.layers)));
         }
         shape.layers = layers;
     }
     if !args.force && args.out.exists() {
         bail!("{} exists (--force replaces it)", args.out.display());
     }
+    if args.out.is_dir() {
+        bail!("{} is a folder", args.out.display());
+    }
+    let bytes = synth::data_bytes(&shape, args.ty);
+    check_free_space(&args.out, bytes)?;
     let cannot_write = || format!("cannot write {}", args.out.display());
     let file = OutputFile::create(&args.out).with_context(cannot_write)?;
     let listener = Listener::new();
     let megabytes = |bytes: u64| (bytes >> 20) as usize;
-    let mut bar = Bar::new("writing MiB", megabytes(synth::data_bytes(&shape, args.ty)));
-    let written = synth::write(BufWriter::new(file), &shape, args.ty, args.seed, &mut |bytes| {
+    let mut bar = Bar::new("writing MiB", megabytes(bytes));
+    let written = synth::write(file, &shape, args.ty, args.seed, &mut |bytes| {
         bar.set(megabytes(bytes));
         !listener.requested()
     });
-    let Some(out) = written.with_context(cannot_write)? else { return Ok(Outcome::Interrupted) };
-    let file = out.into_inner().map_err(|error| error.into_error()).with_context(cannot_write)?;
+    let Some(file) = written.with_context(cannot_write)? else { return Ok(Outcome::Interrupted) };
     file.commit().with_context(cannot_write)?;
+    drop(bar);
+    let bytes = std::fs::metadata(&args.out).with_context(cannot_write)?.len();
+    eprintln!("{}: {}, {}", args.out.display(), shape.title(), DecimalBytes(bytes));
     Ok(Outcome::Done)
+}
+
+/// Refuses a file that the disk cannot hold, before the disk is full.
+fn check_free_space(out: &Path, bytes: u64) -> Result<()> {
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let free = fs4::available_space(folder)
+        .with_context(|| format!("cannot ask {} for its free space", folder.display()))?;
+    if free < bytes {
+        let (bytes, free) = (DecimalBytes(bytes), DecimalBytes(free));
+        bail!("{} needs {bytes}, but its disk has only {free} free", out.display());
+    }
+    Ok(())
 }

@@ -18,7 +18,7 @@ pub fn random(ty: GgmlType, n_blocks: usize, cols: usize, rng: &mut ChaCha8Rng) 
             GgmlType::F16 => uniform_f16(block, deviation),
             // 256 equally likely values 1 apart deviate by 73.9 steps, 16 by 4.61, 64 by 18.47.
             GgmlType::Q8_0 => set_f16(&mut block[..2], deviation / 73.9),
-            GgmlType::Q4_0 => set_f16(&mut block[..2], deviation / 4.61),
+            GgmlType::Q4_0 => scale_q4_0(block, deviation / 4.61),
             GgmlType::Q4_K => scale_q4_k(block, deviation / 4.61),
             GgmlType::Q6_K => scale_q6_k(block, deviation / 18.47),
             other => unreachable!("{} is not written", other.name()),
@@ -35,6 +35,12 @@ fn set_f16(to: &mut [u8], value: f32) {
 fn uniform_f16(block: &mut [u8], deviation: f32) {
     let random = i16::from_le_bytes([block[0], block[1]]);
     set_f16(block, f32::from(random) / 32768.0 * deviation * 3f32.sqrt());
+}
+
+/// The quants are -8 to 7; scales of both signs keep their mean of -0.5 from adding up.
+fn scale_q4_0(block: &mut [u8], step: f32) {
+    let sign = if block[0] & 1 == 0 { 1.0 } else { -1.0 };
+    set_f16(&mut block[..2], sign * step);
 }
 
 /// Sub-block scales of 24 to 39 with equal minimums, and `dmin = 7.5 d`, so that the 16 quants lie around 0.
@@ -54,10 +60,12 @@ fn scale_q4_k(block: &mut [u8], step: f32) {
     }
 }
 
-/// Sub-block scales of 24 to 39. Layout: 192 bytes of quants, 16 scales (i8), `d` (f16).
+/// Sub-block scales of 24 to 39 with either sign, as the quants are -32 to 31. Layout: 192 bytes of quants, 16 scales
+/// (i8), `d` (f16).
 fn scale_q6_k(block: &mut [u8], step: f32) {
     for scale in &mut block[192..208] {
-        *scale = 24 + *scale % 16;
+        let size = 24 + *scale % 16;
+        *scale = if *scale < 128 { size } else { size.wrapping_neg() };
     }
     set_f16(&mut block[208..210], step / 32.0);
 }
@@ -80,7 +88,7 @@ mod tests {
             let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / 65536.0).sqrt();
             let wanted = 1.0 / 64.0;
             assert!((deviation / wanted - 1.0).abs() < 0.05, "{}: {deviation}", ty.name());
-            assert!(mean.abs() < 0.15 * wanted, "{}: {mean}", ty.name());
+            assert!(mean.abs() < 0.02 * wanted, "{}: {mean}", ty.name());
         }
     }
 }

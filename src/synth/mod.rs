@@ -19,6 +19,9 @@ const PIECE_BYTES: usize = 4 << 20;
 ///
 /// # Errors
 /// When the output refuses.
+///
+/// # Panics
+/// When `shape.vocab` is too small for the control tokens and the bytes (524 tokens are enough for every family).
 pub fn write<W: Write>(
     out: W,
     shape: &Shape,
@@ -28,7 +31,8 @@ pub fn write<W: Write>(
 ) -> Result<Option<W>, GgufWriteError> {
     let mut header = GgufWriter::new(out, 3, 32)?;
     header.metadata("general.architecture", shape.family.arch())?;
-    header.metadata("general.name", format!("Synthetic {} {}", shape.family.arch(), shape.name))?;
+    header.metadata("general.name", shape.title())?;
+    header.metadata("general.file_type", ty.file_type())?;
     header.metadata("general.quantization_version", 2u32)?;
     shape.write_metadata(&mut header)?;
     vocab::write(&mut header, shape.family, shape.vocab)?;
@@ -45,7 +49,7 @@ pub fn write<W: Write>(
         while left > 0 {
             let n_blocks = left.min(per_piece);
             let piece = match dims[..] {
-                [_] => 1f32.to_le_bytes().repeat(n_blocks),
+                [len] => shape.vector(name, len).into_iter().flat_map(f32::to_le_bytes).collect(),
                 _ => blocks::random(*ty, n_blocks, dims[0], &mut rng),
             };
             data.write(name, &piece)?;
@@ -65,4 +69,64 @@ pub fn data_bytes(shape: &Shape, ty: SynthType) -> u64 {
         (dims.iter().product::<usize>() / ty.block_len() * ty.block_bytes()) as u64
     };
     shape.tensors(ty).iter().map(bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ember_loaders::checkpoint::Checkpoint;
+    use ember_loaders::gguf::Gguf;
+    use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
+
+    const FAMILIES: [(Family, &str); 3] =
+        [(Family::Qwen3, "0.6b"), (Family::Mistral3, "3b"), (Family::Llama, "3b")];
+
+    /// A file of a shape made small, in memory.
+    fn file(family: Family, preset: &str, ty: SynthType, seed: u64) -> Vec<u8> {
+        let mut shape = shape(family, preset).unwrap();
+        (shape.hidden, shape.ffn, shape.heads, shape.kv_heads) = (256, 512, 2, 1);
+        (shape.layers, shape.vocab) = (2, 20_000);
+        write(Vec::new(), &shape, ty, seed, &mut |_| true).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_seed_decides_the_bytes_of_every_type() {
+        for ty in [SynthType::Q8_0, SynthType::Q4_0, SynthType::Q4KM, SynthType::F16] {
+            let of_seed = |seed| file(Family::Qwen3, "0.6b", ty, seed);
+            assert!(of_seed(7) == of_seed(7), "{ty:?}");
+            assert!(of_seed(7) != of_seed(8), "{ty:?}");
+        }
+    }
+
+    #[test]
+    fn every_family_is_a_whole_checkpoint_with_a_tokenizer() {
+        for (family, preset) in FAMILIES {
+            let gguf = Gguf::from_bytes(file(family, preset, SynthType::Q4KM, 0)).unwrap();
+            let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+            assert_eq!(tokenizer.vocab_size(), 20_000);
+            let text = "ab cd, \u{e9}";
+            let ids = tokenizer.encode(text, SpecialTokens::Ignore).unwrap();
+            assert_eq!(tokenizer.decode(&ids, false), text);
+            assert!(ids.len() < text.len(), "words are tokens: {ids:?}");
+            let checkpoint = Checkpoint::from_gguf(gguf).unwrap();
+            let config = checkpoint.config();
+            assert_eq!(config.arch.name(), family.arch());
+            let beta = config.query_scale.map(|scale| scale.beta);
+            assert_eq!(beta, (family == Family::Mistral3).then_some(0.1));
+            let factors = checkpoint.opt_tensor("rope_freqs.weight").map(|tensor| tensor.to_f32()[63]);
+            assert_eq!(factors, (family == Family::Llama).then_some(32.0));
+        }
+    }
+
+    #[test]
+    fn progress_can_stop_the_writing() {
+        let shape = shape(Family::Qwen3, "0.6b").unwrap();
+        let mut calls = 0;
+        let stopped = write(std::io::sink(), &shape, SynthType::Q8_0, 0, &mut |_| {
+            calls += 1;
+            calls < 2
+        });
+        assert!(stopped.unwrap().is_none());
+        assert_eq!(calls, 2);
+    }
 }

@@ -1,5 +1,6 @@
 //! The shapes of published models.
 use ember_loaders::gguf::{GgmlType, GgufWriteError, GgufWriter};
+use std::f32::consts::PI;
 use std::io::Write;
 
 /// Architectures that can be written.
@@ -41,6 +42,18 @@ pub enum SynthType {
     F16,
 }
 
+impl SynthType {
+    /// llama.cpp's number for the mix (`general.file_type`).
+    pub(super) fn file_type(self) -> u32 {
+        match self {
+            Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q8_0 => 7,
+            Self::Q4KM => 15,
+        }
+    }
+}
+
 /// Dimensions of one model.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -66,6 +79,9 @@ pub struct Shape {
 
 /// Every family's heads are this wide.
 const HEAD_DIM: usize = 128;
+const LLAMA_FREQ_BASE: f32 = 5e5;
+/// The tensor that divides the rotation frequencies of Llama 3.1 and 3.2.
+const ROPE_FREQS: &str = "rope_freqs.weight";
 
 /// `(name, hidden, ffn, layers, heads, tied)`; all have 8 key/value heads.
 type Row = (&'static str, usize, usize, usize, usize, bool);
@@ -110,13 +126,18 @@ pub fn shape(family: Family, preset: &str) -> Option<Shape> {
 }
 
 impl Shape {
+    /// What the file calls itself.
+    pub fn title(&self) -> String {
+        format!("Synthetic {} {}", self.family.arch(), self.name)
+    }
+
     pub(super) fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError> {
         let arch = self.family.arch();
-        let (context, freq_base, eps) = match (self.family, self.name) {
+        let (context, freq_base, eps): (u32, f32, f32) = match (self.family, self.name) {
             (Family::Qwen3, _) => (40_960, 1e6, 1e-6),
             (Family::Mistral3, "24b") => (131_072, 1e9, 1e-5),
             (Family::Mistral3, _) => (262_144, 1e6, 1e-5),
-            (Family::Llama, _) => (131_072, 5e5, 1e-5),
+            (Family::Llama, _) => (131_072, LLAMA_FREQ_BASE, 1e-5),
         };
         let numbers = [
             ("context_length", context),
@@ -133,8 +154,8 @@ impl Shape {
         for (key, value) in numbers {
             header.metadata(&format!("{arch}.{key}"), value)?;
         }
-        header.metadata(&format!("{arch}.rope.freq_base"), freq_base as f32)?;
-        header.metadata(&format!("{arch}.attention.layer_norm_rms_epsilon"), eps as f32)?;
+        header.metadata(&format!("{arch}.rope.freq_base"), freq_base)?;
+        header.metadata(&format!("{arch}.attention.layer_norm_rms_epsilon"), eps)?;
         if self.family == Family::Mistral3 && self.name != "24b" {
             header.metadata("mistral3.rope.scaling.type", "yarn")?;
             header.metadata("mistral3.rope.scaling.original_context_length", 16_384u32)?;
@@ -187,10 +208,32 @@ impl Shape {
             tensors.extend(matrices.map(named));
         }
         tensors.push(vector("output_norm.weight", self.hidden));
+        if self.family == Family::Llama {
+            tensors.push(vector(ROPE_FREQS, HEAD_DIM / 2));
+        }
         if !self.tied {
             tensors.push(("output.weight".to_string(), head, vec![self.hidden, self.vocab]));
         }
         tensors
+    }
+
+    /// The values of a vector: ones for norms.
+    pub(super) fn vector(&self, name: &str, len: usize) -> Vec<f32> {
+        if name == ROPE_FREQS { self.rope_freqs() } else { vec![1.0; len] }
+    }
+
+    /// Llama 3's rule (`rope_type: llama3`, original context 8192): wavelengths beyond the original context are
+    /// stretched by the factor, those below a quarter of it stay, those between change smoothly.
+    fn rope_freqs(&self) -> Vec<f32> {
+        // Llama 3.2 (1B and 3B) and 3.1 (8B and up).
+        let factor = if self.name == "3b" { 32.0 } else { 8.0 };
+        let (original, low, high) = (8192.0, 1.0, 4.0);
+        let of_pair = |i: usize| {
+            let wavelength = 2.0 * PI * LLAMA_FREQ_BASE.powf(2.0 * i as f32 / HEAD_DIM as f32);
+            let kept = ((original / wavelength - low) / (high - low)).clamp(0.0, 1.0);
+            1.0 / ((1.0 - kept) / factor + kept)
+        };
+        (0..HEAD_DIM / 2).map(of_pair).collect()
     }
 
     /// The layers in which llama.cpp's Q4_K_M keeps the value and down projections in Q6_K: the first and the last
@@ -198,5 +241,30 @@ impl Shape {
     fn uses_more_bits(&self, layer: usize) -> bool {
         let eighth = self.layers / 8;
         layer < eighth || layer >= 7 * self.layers / 8 || (layer - eighth) % 3 == 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q4_k_m_keeps_more_bits_where_llama_cpp_does() {
+        let shape = shape(Family::Qwen3, "0.6b").unwrap();
+        let better: Vec<usize> = (0..shape.layers).filter(|&layer| shape.uses_more_bits(layer)).collect();
+        assert_eq!(better, [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27]);
+    }
+
+    /// The values are those of Hugging Face transformers (`ROPE_INIT_FUNCTIONS["llama3"]`, Llama 3.1's configuration).
+    #[test]
+    fn llama_frequencies_are_divided_by_llama_3s_rule() {
+        let factors = shape(Family::Llama, "8b").unwrap().rope_freqs();
+        assert_eq!(factors.len(), 64);
+        let expected = [1.0, 1.2075, 1.5534, 2.0263, 2.6945, 3.6843, 5.2573, 8.0, 8.0];
+        for (factor, expected) in factors[28..].iter().zip(expected) {
+            assert!((factor - expected).abs() < 1e-4, "{factor} instead of {expected}");
+        }
+        assert_eq!((factors[0], factors[63]), (1.0, 8.0));
+        assert_eq!(shape(Family::Llama, "3b").unwrap().rope_freqs()[63], 32.0);
     }
 }

@@ -1,4 +1,4 @@
-//! A vocabulary of the right size: control tokens, the 256 bytes, pairs of letters, and unused tokens for the rest.
+//! A vocabulary of the right size: control tokens, the 256 bytes, made-up words, and padding where published files have it.
 use super::Family;
 use ember_loaders::gguf::{GgufWriteError, GgufWriter};
 use std::io::Write;
@@ -7,9 +7,11 @@ const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 const UNUSED: i32 = 5;
 
-/// Control tokens, pre-tokenizer, index of the first and of the ending control token, and template of a family.
+/// What a family's vocabulary holds besides bytes and words; `bos` and `eos` are indices into `control`.
 struct Tokens {
     control: &'static [&'static str],
+    /// Unused tokens at the end: Qwen3's embedding has more rows than its tokenizer has tokens.
+    padding: usize,
     pre: &'static str,
     bos: Option<usize>,
     eos: usize,
@@ -29,6 +31,7 @@ fn tokens(family: Family) -> Tokens {
     match family {
         Family::Qwen3 => Tokens {
             control: &["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+            padding: 267,
             pre: "qwen2",
             bos: None,
             eos: 2,
@@ -48,6 +51,7 @@ fn tokens(family: Family) -> Tokens {
                 "[SYSTEM_PROMPT]",
                 "[/SYSTEM_PROMPT]",
             ],
+            padding: 0,
             pre: "tekken",
             bos: Some(1),
             eos: 2,
@@ -61,6 +65,7 @@ fn tokens(family: Family) -> Tokens {
                 "<|end_header_id|>",
                 "<|eot_id|>",
             ],
+            padding: 0,
             pre: "llama-bpe",
             bos: Some(0),
             eos: 4,
@@ -75,16 +80,16 @@ pub(super) fn write<W: Write>(
     size: usize,
 ) -> Result<(), GgufWriteError> {
     let about = tokens(family);
+    let fixed = about.control.len() + 256 + about.padding;
+    let n_words = size.checked_sub(fixed).expect("a vocabulary holds at least its control tokens and bytes");
+    let (words, merges) = words(n_words);
     let mut texts: Vec<String> = about.control.iter().map(ToString::to_string).collect();
     let mut types = vec![CONTROL; texts.len()];
-    let letters = || 'a'..='z';
-    let pairs = || letters().flat_map(move |a| letters().map(move |b| (a, b)));
     texts.extend((0..=255u8).map(byte_text));
-    texts.extend(pairs().map(|(a, b)| format!("{a}{b}")));
+    texts.extend(words);
     types.resize(texts.len(), NORMAL);
     texts.extend((texts.len()..size).map(|i| format!("[PAD{i}]")));
     types.resize(size, UNUSED);
-    let merges: Vec<String> = pairs().map(|(a, b)| format!("{a} {b}")).collect();
     header.metadata("tokenizer.ggml.model", "gpt2")?;
     header.metadata("tokenizer.ggml.pre", about.pre)?;
     header.metadata("tokenizer.ggml.tokens", texts)?;
@@ -98,6 +103,22 @@ pub(super) fn write<W: Write>(
     header.metadata("tokenizer.chat_template", about.template)
 }
 
+/// `n` words over `a` to `z`, the shortest first, with and without a space before them, and the merge of each.
+fn words(n: usize) -> (Vec<String>, Vec<String>) {
+    let letters = || 'a'..='z';
+    let mut texts: Vec<String> = letters().map(String::from).collect();
+    texts.push(byte_text(b' '));
+    let n_roots = texts.len();
+    let mut merges = Vec::with_capacity(n);
+    // Every text so far, in turn, gets each letter appended.
+    for (i, letter) in letters().cycle().take(n).enumerate() {
+        let prefix = &texts[i / letters().count()];
+        merges.push(format!("{prefix} {letter}"));
+        texts.push(format!("{prefix}{letter}"));
+    }
+    (texts.split_off(n_roots), merges)
+}
+
 /// GPT-2's printable stand-in for a byte: itself where printable, else a character from U+0100 on.
 fn byte_text(byte: u8) -> String {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
@@ -106,4 +127,17 @@ fn byte_text(byte: u8) -> String {
     }
     let before = (0..byte).filter(|&other| !printable(other)).count() as u32;
     char::from_u32(0x100 + before).expect("at most 68 characters from U+0100 on").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_grow_letter_by_letter() {
+        let (words, merges) = words(27 * 26 + 1);
+        assert_eq!((words[0].as_str(), merges[0].as_str()), ("aa", "a a"));
+        assert_eq!((words[26 * 26].as_str(), merges[26 * 26].as_str()), ("Ġa", "Ġ a"));
+        assert_eq!((words[27 * 26].as_str(), merges[27 * 26].as_str()), ("aaa", "aa a"));
+    }
 }
