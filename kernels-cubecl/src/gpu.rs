@@ -1,0 +1,139 @@
+//! A device and what it can do.
+use crate::buffer::Buffer;
+use crate::error::GpuError;
+use cubecl::client::ComputeClient;
+use cubecl::features::Plane;
+use cubecl::prelude::*;
+use std::cell::Cell;
+use std::fmt;
+
+/// What decides between the variants of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Units of a plane, where plane operations may be used and all planes have that size.
+    pub plane: Option<u32>,
+    /// Bytes of the largest buffer that can be allocated and bound.
+    pub max_buffer: u64,
+    /// Bytes that the start of a buffer must be a multiple of.
+    pub alignment: u64,
+    /// Bytes of shared memory of a cube.
+    pub shared_memory: usize,
+    /// Units of a cube.
+    pub max_units: u32,
+}
+
+/// Largest buffer, also on devices that allow more: `u32` word indices and one gibibyte pages reach further than
+/// this, and no single allocation should depend on a hole of several gibibytes.
+const MAX_BUFFER: u64 = 1 << 30;
+
+/// A device: its command queue and its capabilities. Cloning shares the device.
+#[derive(Clone)]
+pub struct Gpu<R: Runtime> {
+    /// The runtime's queue.
+    pub client: ComputeClient<R>,
+    caps: Capabilities,
+}
+
+impl<R: Runtime> fmt::Debug for Gpu<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gpu({}, {:?})", R::name(&self.client), self.caps)
+    }
+}
+
+thread_local! {
+    static LAUNCHES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Kernels that this thread has launched so far.
+pub fn launch_count() -> u64 {
+    LAUNCHES.get()
+}
+
+impl<R: Runtime> Gpu<R> {
+    /// The device behind `client`, with what it reports.
+    pub fn new(client: ComputeClient<R>) -> Self {
+        let properties = client.properties();
+        let hardware = &properties.hardware;
+        let fixed = hardware.plane_size_min == hardware.plane_size_max;
+        let plane =
+            (fixed && properties.features.plane.contains(Plane::Ops)).then_some(hardware.plane_size_max);
+        let caps = Capabilities {
+            plane,
+            max_buffer: properties.memory.max_page_size.min(MAX_BUFFER),
+            alignment: properties.memory.alignment,
+            shared_memory: hardware.max_shared_memory_size,
+            max_units: hardware.max_units_per_cube,
+        };
+        Self { client, caps }
+    }
+
+    /// The same device with other capabilities, to choose a variant that it would not choose itself.
+    pub fn with_capabilities(&self, caps: Capabilities) -> Self {
+        Self { client: self.client.clone(), caps }
+    }
+
+    /// What decides between the variants of a kernel.
+    pub fn caps(&self) -> Capabilities {
+        self.caps
+    }
+
+    /// Uninitialised memory for an intermediate result.
+    ///
+    /// # Panics
+    /// When it is larger than the device allows: callers bound their rows so that it never is.
+    pub fn empty(&self, words: usize) -> Buffer {
+        let bytes = 4 * words as u64;
+        assert!(
+            bytes <= self.caps.max_buffer,
+            "{bytes} bytes in one buffer, {} allowed",
+            self.caps.max_buffer
+        );
+        Buffer::new(self.client.empty(bytes as usize), words)
+    }
+
+    /// Copies words to the device.
+    ///
+    /// # Errors
+    /// [`GpuError::TooLarge`].
+    pub fn upload(&self, what: &str, words: &[u32]) -> Result<Buffer, GpuError> {
+        let bytes = 4 * words.len() as u64;
+        if bytes > self.caps.max_buffer {
+            return Err(GpuError::TooLarge { what: what.to_owned(), bytes, limit: self.caps.max_buffer });
+        }
+        Ok(Buffer::new(self.client.create_from_slice(u32::as_bytes(words)), words.len()))
+    }
+
+    /// Waits for the results in `buffer` and copies them to the host.
+    ///
+    /// # Errors
+    /// [`GpuError::Device`] when the device failed at anything since the last look.
+    pub fn read(&self, buffer: &Buffer) -> Result<Vec<u32>, GpuError> {
+        let bytes = self
+            .client
+            .read_one(buffer.handle.clone())
+            .map_err(|error| GpuError::Device(error.to_string()))?;
+        Ok(u32::from_bytes(&bytes)[..buffer.len].to_vec())
+    }
+
+    /// [`read`](Self::read) of `f32` words.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_f32(&self, buffer: &Buffer) -> Result<Vec<f32>, GpuError> {
+        Ok(self.read(buffer)?.into_iter().map(f32::from_bits).collect())
+    }
+
+    /// The client to launch a kernel on; counts the launch.
+    pub(crate) fn launch(&self) -> &ComputeClient<R> {
+        LAUNCHES.set(LAUNCHES.get() + 1);
+        &self.client
+    }
+}
+
+impl<R: Runtime> Gpu<R> {
+    /// `cubes` cubes as a grid within the limit of 65535 in each dimension; the last row may have cubes too many.
+    pub(crate) fn grid(&self, cubes: usize) -> CubeCount {
+        let x = cubes.clamp(1, 32_768);
+        CubeCount::Static(x as u32, cubes.div_ceil(x).max(1) as u32, 1)
+    }
+}

@@ -1,0 +1,4 @@
+//! Every kernel against its definition in plain Rust, on the device of the feature that is compiled in.
+mod activation;
+mod device;
+mod norm;
