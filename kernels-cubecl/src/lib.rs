@@ -8,6 +8,7 @@ mod buffer;
 mod error;
 mod gpu;
 pub mod norm;
+pub mod pick;
 
 pub use buffer::Buffer;
 pub use error::GpuError;

@@ -2,3 +2,4 @@
 mod activation;
 mod device;
 mod norm;
+mod pick;
