@@ -65,7 +65,7 @@ fn place_on<B: Backend>(
     if entries == 0 {
         bail!("--ctx-size must be at least 1");
     }
-    let cache = KvCache::host(config, options.kv_type, entries)?;
+    let cache = KvCache::new::<B>(config, options.kv_type, entries, &device)?;
     let decoder = Decoder::<B>::load(checkpoint, WeightFormat::Packed, &device)?;
     Ok(Box::new(DecoderRunner::new(decoder, cache, device)))
 }

@@ -1,5 +1,6 @@
 //! One step's work for the decoder, as plain data: what the scheduler writes and the runner hands over.
 use crate::error::ModelError;
+use crate::opaque::Opaque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -58,6 +59,17 @@ impl SequenceRows {
         };
         (0..self.rows.len() as u32).map(row).collect()
     }
+}
+
+/// What attention needs to know about a step, prepared once and shared by all layers.
+#[derive(Debug)]
+pub struct StepPlan<'a> {
+    /// Physical KV slot each row writes.
+    pub slots: &'a [u32],
+    /// The sequences, covering the rows in order.
+    pub sequences: &'a [SequenceRows],
+    /// The same as the backend keeps it on its device, if it does.
+    pub device: Option<Opaque>,
 }
 
 impl Batch {

@@ -65,7 +65,7 @@ impl<B: Backend> Decoder<B> {
         format: WeightFormat,
         device: &B::Device,
     ) -> Result<Self, ModelError> {
-        Self::load_as(checkpoint, checkpoint.config().clone(), format, device)
+        Self::load_with(checkpoint, checkpoint.config().clone(), format, device, &mut |_| ())
     }
 
     /// [`load`](Self::load) with other hyperparameters than the checkpoint's, for experiments: another rope scaling or
@@ -79,7 +79,21 @@ impl<B: Backend> Decoder<B> {
         format: WeightFormat,
         device: &B::Device,
     ) -> Result<Self, ModelError> {
-        let weights = Weights::new(checkpoint, format, device);
+        Self::load_with(checkpoint, config, format, device, &mut |_| ())
+    }
+
+    /// [`load_as`](Self::load_as), calling `progress` with the bytes of weight matrices placed since its last call.
+    ///
+    /// # Errors
+    /// When the checkpoint lacks a tensor or the device cannot hold one.
+    pub fn load_with(
+        checkpoint: &Checkpoint,
+        config: ModelConfig,
+        format: WeightFormat,
+        device: &B::Device,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, ModelError> {
+        let weights = Weights::new(checkpoint, format, device, progress);
         let freq_factors = checkpoint.opt_tensor("rope_freqs.weight").map(|tensor| tensor.to_f32());
         let rope = Rope::new(&config.rope, freq_factors.as_deref());
         Ok(Self {
@@ -142,7 +156,8 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<StepOutput<B>, ModelError> {
         let config = &self.config;
         batch.validate(config.vocab_size, config.hidden_size, cache.layout().block_len, cache.n_slots())?;
-        let keys = Keys::Paged { cache, slots: &batch.slots, sequences: &batch.sequences };
+        let plan = B::plan(&batch.slots, &batch.sequences, cache.layout(), device)?;
+        let keys = Keys::Paged { cache, plan };
         let mut input = self.attention_input(&batch.positions, keys, device);
         let x = self.blocks(self.embed(batch, device), &mut input);
         let wanted = |rows: &[u32]| {

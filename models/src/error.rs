@@ -22,4 +22,7 @@ pub enum ModelError {
     /// The KV cache cannot have the requested form.
     #[error("KV cache: {0}")]
     KvCache(String),
+    /// The device cannot hold the model, or failed at what it was asked.
+    #[error("{0}")]
+    Device(String),
 }

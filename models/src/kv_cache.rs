@@ -1,5 +1,7 @@
 //! The paged key/value cache: one pool of fixed-size blocks per layer, written in place.
+use crate::backend::Backend;
 use crate::error::ModelError;
+use crate::opaque::Opaque;
 use ember_kernels_cpu::kv::{KvLayout, KvType};
 use ember_loaders::checkpoint::ModelConfig;
 use ember_loaders::gguf::{GgmlType, dequantize};
@@ -17,6 +19,47 @@ pub enum KvPages {
         /// Values.
         v: Vec<u8>,
     },
+    /// Pages in device memory, as the backend keeps them.
+    Device(Opaque),
+}
+
+impl KvPages {
+    /// Zeroed pages in host memory. Untouched ones cost no physical memory.
+    ///
+    /// # Errors
+    /// [`ModelError::KvCache`] when the memory is not to be had.
+    pub fn host(layout: KvLayout, n_blocks: usize) -> Result<Self, ModelError> {
+        let zeroed = || n_blocks.checked_mul(layout.block_bytes()).and_then(zeroed_bytes);
+        match (zeroed(), zeroed()) {
+            (Some(k), Some(v)) => Ok(Self::Host { k, v }),
+            _ => Err(ModelError::KvCache(format!(
+                "{} entries do not fit into memory",
+                n_blocks * layout.block_len
+            ))),
+        }
+    }
+
+    /// The host pools of keys and of values.
+    ///
+    /// # Panics
+    /// When the pages are on a device: the operation in use has no body for that backend.
+    pub fn as_host(&self) -> (&[u8], &[u8]) {
+        match self {
+            Self::Host { k, v } => (k, v),
+            Self::Device(_) => panic!("pages in device memory reached an operation on host memory"),
+        }
+    }
+
+    /// [`as_host`](Self::as_host), to write to.
+    ///
+    /// # Panics
+    /// As [`as_host`](Self::as_host).
+    pub fn as_host_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+        match self {
+            Self::Host { k, v } => (k, v),
+            Self::Device(_) => panic!("pages in device memory reached an operation on host memory"),
+        }
+    }
 }
 
 /// The first `entries` entries behind a block table, read from a host pool as f32 `[entries, n_kv_heads, head_dim]`.
@@ -48,23 +91,24 @@ impl KvCache {
     /// KV entries per block.
     pub const BLOCK_LEN: usize = KvLayout::DEFAULT_BLOCK_LEN;
 
-    /// A zeroed cache in host memory for at least `n_entries` KV entries. Untouched pages cost no physical memory.
+    /// A zeroed cache for at least `n_entries` KV entries, where the backend keeps its pages.
     ///
     /// # Errors
-    /// [`ModelError::KvCache`] when the type does not fit the head size or the size overflows memory.
-    pub fn host(config: &ModelConfig, ty: KvType, n_entries: usize) -> Result<Self, ModelError> {
+    /// [`ModelError::KvCache`] when the type does not fit the head size or the pages do not fit into memory.
+    pub fn new<B: Backend>(
+        config: &ModelConfig,
+        ty: KvType,
+        n_entries: usize,
+        device: &B::Device,
+    ) -> Result<Self, ModelError> {
         let layout = KvLayout::new(ty, Self::BLOCK_LEN, config.n_kv_heads, config.head_dim)
             .map_err(|error| ModelError::KvCache(error.to_string()))?;
         let n_blocks = n_entries.div_ceil(Self::BLOCK_LEN);
-        let too_large = || ModelError::KvCache(format!("{n_entries} entries do not fit into memory"));
-        if n_blocks * Self::BLOCK_LEN > u32::MAX as usize {
-            return Err(too_large());
+        if n_blocks > u32::MAX as usize / Self::BLOCK_LEN {
+            return Err(ModelError::KvCache(format!("{n_entries} entries do not fit into memory")));
         }
-        let bytes = n_blocks.checked_mul(layout.block_bytes()).ok_or_else(too_large)?;
-        let zeroed = || zeroed_bytes(bytes).ok_or_else(too_large);
-        let layers = (0..config.n_layers)
-            .map(|_| Ok(KvPages::Host { k: zeroed()?, v: zeroed()? }))
-            .collect::<Result<_, ModelError>>()?;
+        let layers =
+            (0..config.n_layers).map(|_| B::kv_pages(layout, n_blocks, device)).collect::<Result<_, _>>()?;
         Ok(Self { layout, n_blocks, layers })
     }
 

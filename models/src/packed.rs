@@ -1,4 +1,5 @@
 //! Weight matrices that stay in their GGUF block format.
+use crate::opaque::Opaque;
 use ember_kernels_cpu::{BlockType, Matrix};
 use ember_loaders::checkpoint::WeightTensor;
 use ember_loaders::gguf::{GgmlType, MappedBytes, dequantize};
@@ -15,6 +16,16 @@ pub struct PackedMatrix {
     rows: usize,
     cols: usize,
     bytes: MappedBytes,
+    device: Option<DeviceRows>,
+}
+
+/// Where a matrix lies in device memory.
+#[derive(Clone, Debug)]
+pub struct DeviceRows {
+    /// Matrices of one block type and width on top of each other, as the backend keeps them.
+    pub stack: Opaque,
+    /// First row of the stack that is the matrix's.
+    pub first_row: usize,
 }
 
 impl PackedMatrix {
@@ -27,7 +38,22 @@ impl PackedMatrix {
             "{}: checked by the checkpoint",
             tensor.name
         );
-        Self { ty: tensor.ty, rows, cols, bytes: tensor.bytes.clone() }
+        Self { ty: tensor.ty, rows, cols, bytes: tensor.bytes.clone(), device: None }
+    }
+
+    /// The same matrix with its place in device memory.
+    pub fn on_device(self, device: DeviceRows) -> Self {
+        Self { device: Some(device), ..self }
+    }
+
+    /// Its place in device memory, if it has one.
+    pub fn device(&self) -> Option<&DeviceRows> {
+        self.device.as_ref()
+    }
+
+    /// The GGUF blocks, row after row.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The GGUF block type.

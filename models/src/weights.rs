@@ -6,6 +6,7 @@ use crate::packed::PackedMatrix;
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use ember_loaders::checkpoint::Checkpoint;
+use std::cell::RefCell;
 
 /// How weight matrices are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -22,12 +23,19 @@ pub struct Weights<'a, B: Backend> {
     checkpoint: &'a Checkpoint,
     format: WeightFormat,
     device: &'a B::Device,
+    progress: RefCell<&'a mut dyn FnMut(u64)>,
 }
 
 impl<'a, B: Backend> Weights<'a, B> {
-    /// A reader of `checkpoint` that places parameters on `device`.
-    pub fn new(checkpoint: &'a Checkpoint, format: WeightFormat, device: &'a B::Device) -> Self {
-        Self { checkpoint, format, device }
+    /// A reader of `checkpoint` that places parameters on `device`, and calls `progress` with the bytes of weight
+    /// matrices done since its last call.
+    pub fn new(
+        checkpoint: &'a Checkpoint,
+        format: WeightFormat,
+        device: &'a B::Device,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Self {
+        Self { checkpoint, format, device, progress: RefCell::new(progress) }
     }
 
     /// `NAME.weight` `[out, in]` and, when the checkpoint has it, `NAME.bias` `[out]`.
@@ -35,13 +43,62 @@ impl<'a, B: Backend> Weights<'a, B> {
     /// # Errors
     /// When `NAME.weight` is missing.
     pub fn linear(&self, name: &str) -> Result<Linear<B>, ModelError> {
+        let packed = self.packed(name)?;
+        let mut placed = self.place(name, vec![packed])?;
+        Ok(self.linear_of(name, placed.pop().expect("as many as were placed")))
+    }
+
+    /// `PREFIX.NAME` for each name: layers over the same input. Those of one block type lie side by side, so that one
+    /// launch computes them all.
+    ///
+    /// # Errors
+    /// As [`linear`](Self::linear).
+    pub fn linear_group<const N: usize>(
+        &self,
+        prefix: &str,
+        names: [&str; N],
+    ) -> Result<[Linear<B>; N], ModelError> {
+        let names = names.map(|name| format!("{prefix}.{name}"));
+        let mut layers: [Option<PackedMatrix>; N] = [const { None }; N];
+        let packed = names.iter().map(|name| self.packed(name)).collect::<Result<Vec<_>, _>>()?;
+        for first in 0..N {
+            if layers[first].is_some() {
+                continue;
+            }
+            let alike = |&i: &usize| {
+                (packed[i].ty(), packed[i].cols()) == (packed[first].ty(), packed[first].cols())
+            };
+            let group: Vec<usize> = (first..N).filter(alike).collect();
+            let matrices = group.iter().map(|&i| packed[i].clone()).collect();
+            for (&i, placed) in group.iter().zip(self.place(&names[first], matrices)?) {
+                layers[i] = Some(placed);
+            }
+        }
+        let mut names = names.iter();
+        Ok(layers.map(|placed| {
+            let name = names.next().expect("one name for each layer");
+            self.linear_of(name, placed.expect("every layer is in some group"))
+        }))
+    }
+
+    fn packed(&self, name: &str) -> Result<PackedMatrix, ModelError> {
+        Ok(PackedMatrix::new(&self.checkpoint.tensor(&format!("{name}.weight"))?))
+    }
+
+    fn place(&self, what: &str, matrices: Vec<PackedMatrix>) -> Result<Vec<PackedMatrix>, ModelError> {
+        match self.format {
+            WeightFormat::Packed => B::place(what, matrices, self.device, &mut **self.progress.borrow_mut()),
+            WeightFormat::Dense => Ok(matrices),
+        }
+    }
+
+    fn linear_of(&self, name: &str, packed: PackedMatrix) -> Linear<B> {
         let bias =
             self.checkpoint.opt_tensor(&format!("{name}.bias")).map(|bias| self.vector_param(bias.to_f32()));
-        let packed = PackedMatrix::new(&self.checkpoint.tensor(&format!("{name}.weight"))?);
-        Ok(match self.format {
+        match self.format {
             WeightFormat::Packed => Linear::packed(packed, bias),
             WeightFormat::Dense => Linear::dense(self.matrix_param(&packed), bias),
-        })
+        }
     }
 
     /// `NAME.weight` `[vocab, hidden]`.
@@ -49,9 +106,12 @@ impl<'a, B: Backend> Weights<'a, B> {
     /// # Errors
     /// When it is missing.
     pub fn embedding(&self, name: &str) -> Result<Embedding<B>, ModelError> {
-        let packed = PackedMatrix::new(&self.checkpoint.tensor(&format!("{name}.weight"))?);
+        let packed = self.packed(name)?;
         Ok(match self.format {
-            WeightFormat::Packed => Embedding::packed(packed),
+            WeightFormat::Packed => {
+                let mut placed = self.place(name, vec![packed])?;
+                Embedding::packed(placed.pop().expect("as many as were placed"))
+            }
             WeightFormat::Dense => Embedding::dense(self.matrix_param(&packed)),
         })
     }

@@ -82,7 +82,9 @@ fn dense_forward_equals_the_paged_step() {
     let ids: Vec<u32> = TOKENS[0].iter().map(|&id| id as u32).collect();
     let mut batch = ember_models::Batch::single(&ids, 0, &[0], ember_models::KvCache::BLOCK_LEN);
     batch.logits_rows = (0..6).collect();
-    let mut cache = ember_models::KvCache::host(model.config(), ember_models::KvType::F32, 6).expect("small");
+    let mut cache =
+        ember_models::KvCache::new::<Inner>(model.config(), ember_models::KvType::F32, 6, &device)
+            .expect("small");
     let output = model.step(&batch, &mut cache, &device).expect("a valid batch");
     let error = common::max_relative(&dense, &values(output.logits.expect("all rows")));
     assert!(error < 1e-5, "{error}");

@@ -24,7 +24,8 @@ fn in_pieces(model: &Decoder<B>, ty: KvType, tokens: &[u32], pieces: &[usize]) -
     let n_blocks = tokens.len().div_ceil(BLOCK);
     // Physical blocks in reverse: nothing may depend on where a block lies.
     let table: Vec<u32> = (0..n_blocks as u32).rev().collect();
-    let mut cache = KvCache::host(model.config(), ty, tokens.len()).expect("a small cache");
+    let mut cache =
+        KvCache::new::<B>(model.config(), ty, tokens.len(), &Default::default()).expect("a small cache");
     let (mut logits, mut start, mut piece) = (Vec::new(), 0, pieces.iter().copied());
     let mut len = 1;
     while start < tokens.len() {
@@ -44,7 +45,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn decode_equals_prefill_for_every_length_up_to_260() {
     for quantized in [false, true] {
-        let model = synthetic::qwen3(quantized);
+        let model = synthetic::qwen3::<B>(quantized);
         for ty in [KvType::F16, KvType::F32, KvType::Q8_0] {
             let tokens = tokens(260);
             // Row i of a prefill sees exactly i + 1 entries, so one prefill and one token-by-token run cover them all.
@@ -57,7 +58,7 @@ fn decode_equals_prefill_for_every_length_up_to_260() {
 
 #[test]
 fn the_prompt_may_be_cut_anywhere() {
-    let model = synthetic::qwen3(true);
+    let model = synthetic::qwen3::<B>(true);
     let tokens = tokens(130);
     let whole = in_pieces(&model, KvType::F16, &tokens, &[130]);
     for pieces in [&[1, 129][..], &[31, 33, 66], &[64], &[7], &[3, 1, 4, 1, 59, 2, 65]] {
@@ -67,9 +68,10 @@ fn the_prompt_may_be_cut_anywhere() {
 
 #[test]
 fn a_batch_of_sequences_equals_each_alone() {
-    let model = synthetic::qwen3(true);
+    let model = synthetic::qwen3::<B>(true);
     let lengths = [1usize, 40, 5, 33];
-    let mut cache = KvCache::host(model.config(), KvType::F16, 8 * BLOCK).expect("a small cache");
+    let mut cache = KvCache::new::<B>(model.config(), KvType::F16, 8 * BLOCK, &Default::default())
+        .expect("a small cache");
     let mut batch = Batch::default();
     let mut next_block = 0;
     for (i, &len) in lengths.iter().enumerate() {
@@ -94,7 +96,7 @@ fn a_batch_of_sequences_equals_each_alone() {
 
 #[test]
 fn ready_embeddings_replace_token_rows() {
-    let model = synthetic::qwen3(false);
+    let model = synthetic::qwen3::<B>(false);
     let hidden = model.config().hidden_size;
     let tokens = tokens(6);
     let plain = in_pieces(&model, KvType::F32, &tokens, &[6]);
@@ -102,18 +104,24 @@ fn ready_embeddings_replace_token_rows() {
     let mut batch = Batch::single(&[tokens[0], tokens[1], 0, 0, tokens[4], tokens[5]], 0, &[0], BLOCK);
     batch.embeddings.push(ember_models::EmbeddingRows { start: 2, values: rows.into() });
     assert_eq!(batch.embeddings[0].values.len(), 2 * hidden);
-    let mut cache = KvCache::host(model.config(), KvType::F32, 6).expect("a small cache");
+    let mut cache =
+        KvCache::new::<B>(model.config(), KvType::F32, 6, &Default::default()).expect("a small cache");
     assert_eq!(bits(&run(&model, &mut cache, batch)), bits(&plain));
 }
 
 #[test]
 fn a_segment_sees_itself_and_a_causal_row_does_not_see_ahead() {
-    let model = synthetic::qwen3(false);
+    let model = synthetic::qwen3::<B>(false);
     let tokens = tokens(8);
     let with_segment = |segment: Option<std::ops::Range<u32>>| {
         let mut batch = Batch::single(&tokens, 0, &[0], BLOCK);
         batch.sequences[0].segments = segment.into_iter().collect();
-        run(&model, &mut KvCache::host(model.config(), KvType::F32, 8).expect("a small cache"), batch)
+        run(
+            &model,
+            &mut KvCache::new::<B>(model.config(), KvType::F32, 8, &Default::default())
+                .expect("a small cache"),
+            batch,
+        )
     };
     let (causal, segment) = (with_segment(None), with_segment(Some(3..6)));
     let vocab = model.config().vocab_size;
@@ -123,10 +131,11 @@ fn a_segment_sees_itself_and_a_causal_row_does_not_see_ahead() {
 
 #[test]
 fn wanted_rows_come_in_the_order_asked() {
-    let model = synthetic::qwen3(false);
+    let model = synthetic::qwen3::<B>(false);
     let tokens = tokens(5);
     let all = in_pieces(&model, KvType::F32, &tokens, &[5]);
-    let mut cache = KvCache::host(model.config(), KvType::F32, 5).expect("a small cache");
+    let mut cache =
+        KvCache::new::<B>(model.config(), KvType::F32, 5, &Default::default()).expect("a small cache");
     let batch =
         Batch { logits_rows: vec![4, 1], hidden_rows: vec![0], ..Batch::single(&tokens, 0, &[0], BLOCK) };
     let output = model.step(&batch, &mut cache, &Default::default()).expect("a valid batch");
@@ -138,8 +147,9 @@ fn wanted_rows_come_in_the_order_asked() {
 
 #[test]
 fn batches_that_do_not_fit_are_refused() {
-    let model = synthetic::qwen3(false);
-    let mut cache = KvCache::host(model.config(), KvType::F32, BLOCK).expect("a small cache");
+    let model = synthetic::qwen3::<B>(false);
+    let mut cache =
+        KvCache::new::<B>(model.config(), KvType::F32, BLOCK, &Default::default()).expect("a small cache");
     let good = Batch::single(&[1, 2, 3], 0, &[0], BLOCK);
     let cases: [(Batch, &str); 6] = [
         (Batch { tokens: vec![1, 96, 3], ..good.clone() }, "token id 96"),

@@ -1,6 +1,7 @@
 //! The definitions of the operations, in ordinary Burn tensor operations.
-use super::{Backend, KvLayout, Pairing};
-use crate::batch::SequenceRows;
+use super::{Backend, HeadInput, KvLayout, Pairing, TopK, read};
+use crate::batch::StepPlan;
+use crate::error::ModelError;
 use crate::kv_cache::{KvPages, read_entries};
 use crate::packed::PackedMatrix;
 use burn::tensor::{Bool, Tensor, TensorData, activation::softmax};
@@ -97,16 +98,34 @@ fn one_sequence<B: Backend>(
     weights.matmul(spread(v)).swap_dims(0, 1)
 }
 
-/// See [`Backend::kv_write`].
-pub fn kv_write<B: Backend>(
+/// Queries and keys of `input`, normalised, rotated and scaled.
+pub fn rotate<B: Backend>(input: &HeadInput<'_, B>) -> (Tensor<B, 3>, Tensor<B, 3>) {
+    let norm = |x: Tensor<B, 3>, weight: fn(&super::HeadNorms<B>) -> &Tensor<B, 1>| match &input.norms {
+        Some(norms) => {
+            let [t, heads, d] = x.dims();
+            B::rms_norm(x.reshape([t * heads, d]), weight(norms).clone(), norms.eps).reshape([t, heads, d])
+        }
+        None => x,
+    };
+    let q = input.rope.apply(norm(input.q.clone(), |norms| &norms.q));
+    let k = input.rope.apply(norm(input.k.clone(), |norms| &norms.k));
+    match input.query_scale {
+        Some(scale) => (q * scale.clone(), k),
+        None => (q, k),
+    }
+}
+
+/// See [`Backend::rotate_and_write`].
+pub fn rotate_and_write<B: Backend>(
+    input: HeadInput<'_, B>,
     pages: &mut KvPages,
     layout: KvLayout,
-    k: Tensor<B, 3>,
-    v: Tensor<B, 3>,
-    slots: &[u32],
-) {
-    let KvPages::Host { k: k_pool, v: v_pool } = pages;
-    kv::kv_write(&layout, k_pool, v_pool, &to_vec(k), &to_vec(v), slots);
+    plan: &StepPlan<'_>,
+) -> Tensor<B, 3> {
+    let (q, k) = rotate(&input);
+    let (k_pool, v_pool) = pages.as_host_mut();
+    kv::kv_write(&layout, k_pool, v_pool, &to_vec(k), &to_vec(input.v), plan.slots);
+    q
 }
 
 /// See [`Backend::paged_attention`].
@@ -114,12 +133,12 @@ pub fn paged_attention<B: Backend>(
     q: Tensor<B, 3>,
     pages: &KvPages,
     layout: KvLayout,
-    sequences: &[SequenceRows],
+    plan: &StepPlan<'_>,
     scale: f32,
 ) -> Tensor<B, 3> {
-    let KvPages::Host { k, v } = pages;
+    let (k, v) = pages.as_host();
     let device = q.device();
-    let outputs = sequences.iter().filter(|sequence| !sequence.rows.is_empty()).map(|sequence| {
+    let outputs = plan.sequences.iter().filter(|sequence| !sequence.rows.is_empty()).map(|sequence| {
         let visible = sequence.visible();
         let entries = visible.iter().map(|range| range.end as usize).max().unwrap_or(0);
         let read = |pool: &[u8]| {
@@ -129,6 +148,20 @@ pub fn paged_attention<B: Backend>(
         one_sequence(q.clone().slice([sequence.rows.clone()]), read(k), read(v), &visible, scale)
     });
     Tensor::cat(outputs.collect(), 0)
+}
+
+/// See [`Backend::top_k`].
+pub fn top_k<B: Backend>(logits: Tensor<B, 2>, k: usize) -> Result<Vec<TopK>, ModelError> {
+    let [_, vocab] = logits.dims();
+    // NaN, of either sign, before everything.
+    let key = |logit: f32| if logit.is_nan() { f32::INFINITY } else { logit };
+    let pick = |row: &[f32]| {
+        let mut order: Vec<u32> = (0..vocab as u32).collect();
+        order.sort_by(|&a, &b| key(row[b as usize]).total_cmp(&key(row[a as usize])).then(a.cmp(&b)));
+        order.truncate(k);
+        order.into_iter().map(|id| (id, row[id as usize])).collect()
+    };
+    Ok(read(logits)?.chunks_exact(vocab).map(pick).collect())
 }
 
 /// The elements in row-major order, as f32.

@@ -3,22 +3,74 @@
 //! Every operation has a default body in ordinary tensor operations ([`default`]): it defines the operation, the fast
 //! versions are tested against it, a new backend starts from it, and it is differentiable.
 mod autodiff;
+#[cfg(feature = "cube")]
+mod cube;
 pub mod default;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 
-use crate::batch::SequenceRows;
+use crate::batch::{SequenceRows, StepPlan};
+use crate::error::ModelError;
 use crate::kv_cache::KvPages;
+use crate::layers::rope::RopeTable;
 use crate::packed::PackedMatrix;
 use burn::tensor::Tensor;
 pub use ember_kernels_cpu::float::Pairing;
 pub use ember_kernels_cpu::kv::KvLayout;
 use std::ops::Range;
 
+/// Queries, keys and values of a step as the projections left them, and what is done to them before attention.
+#[derive(Clone, Debug)]
+pub struct HeadInput<'a, B: Backend> {
+    /// `[t, h, d]`.
+    pub q: Tensor<B, 3>,
+    /// `[t, g, d]`.
+    pub k: Tensor<B, 3>,
+    /// `[t, g, d]`.
+    pub v: Tensor<B, 3>,
+    /// Qwen3's norm over each head of the queries and of the keys, before the rotation.
+    pub norms: Option<HeadNorms<B>>,
+    /// Angles of the rows.
+    pub rope: &'a RopeTable<B>,
+    /// Mistral 3's multiplier of each row's rotated queries, `[t, 1, 1]`.
+    pub query_scale: Option<&'a Tensor<B, 3>>,
+}
+
+/// RMSNorm of single heads.
+#[derive(Clone, Debug)]
+pub struct HeadNorms<B: Backend> {
+    /// `[d]`.
+    pub q: Tensor<B, 1>,
+    /// `[d]`.
+    pub k: Tensor<B, 1>,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// The likeliest tokens of one row, likeliest first, each with its logit.
+pub type TopK = Vec<(u32, f32)>;
+
 /// The operations of a decoder step, over Burn tensors of the backend.
 ///
 /// Shapes: `t` rows (tokens of all sequences), `h` query heads, `g` key/value heads, `d` head width.
 pub trait Backend: burn::tensor::backend::Backend {
+    /// Moves matrices of one block type and width to where products read them, side by side, so that
+    /// [`packed_linear`](Self::packed_linear) over all of them is one launch. `what` names them in errors; `progress`
+    /// is called with the bytes moved since its last call.
+    ///
+    /// # Errors
+    /// [`ModelError::Device`] when the device cannot hold them.
+    fn place(
+        what: &str,
+        matrices: Vec<PackedMatrix>,
+        device: &Self::Device,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<PackedMatrix>, ModelError> {
+        let _ = (what, device);
+        matrices.iter().for_each(|matrix| progress(matrix.n_bytes() as u64));
+        Ok(matrices)
+    }
+
     /// `x · Wᵀ` for several packed matrices over the same input.
     ///
     /// # Shapes
@@ -90,31 +142,74 @@ pub trait Backend: burn::tensor::backend::Backend {
         default::dense_attention(q, k, v, visible, scale)
     }
 
-    /// Writes each row's key and value into its slot of the layer's pool, in place.
+    /// One layer's zeroed pages of keys and values.
+    ///
+    /// # Errors
+    /// [`ModelError::KvCache`] when they do not fit into memory.
+    fn kv_pages(layout: KvLayout, n_blocks: usize, device: &Self::Device) -> Result<KvPages, ModelError> {
+        let _ = device;
+        KvPages::host(layout, n_blocks)
+    }
+
+    /// Prepares a step's slots and sequences for the layers.
+    ///
+    /// # Errors
+    /// [`ModelError::Device`] when the device cannot hold the tables.
+    fn plan<'a>(
+        slots: &'a [u32],
+        sequences: &'a [SequenceRows],
+        layout: KvLayout,
+        device: &Self::Device,
+    ) -> Result<StepPlan<'a>, ModelError> {
+        let _ = (layout, device);
+        Ok(StepPlan { slots, sequences, device: None })
+    }
+
+    /// Normalises, rotates and scales queries and keys, writes keys and values into the rows' slots of the layer's pages,
+    /// in place, and returns the queries.
     ///
     /// # Shapes
-    /// `k` and `v` are `[t, g, d]`, `slots` has `t` entries.
-    fn kv_write(
+    /// See [`HeadInput`]; the result is `[t, h, d]`.
+    fn rotate_and_write(
+        input: HeadInput<'_, Self>,
         pages: &mut KvPages,
         layout: KvLayout,
-        k: Tensor<Self, 3>,
-        v: Tensor<Self, 3>,
-        slots: &[u32],
-    ) {
-        default::kv_write(pages, layout, k, v, slots)
+        plan: &StepPlan<'_>,
+    ) -> Tensor<Self, 3> {
+        default::rotate_and_write(input, pages, layout, plan)
     }
 
     /// Attention of each sequence's rows over its own entries of the paged cache.
     ///
     /// # Shapes
-    /// `q` and the result are `[t, h, d]`; `sequences` cover the rows in order.
+    /// `q` and the result are `[t, h, d]`; the plan's sequences cover the rows in order.
     fn paged_attention(
         q: Tensor<Self, 3>,
         pages: &KvPages,
         layout: KvLayout,
-        sequences: &[SequenceRows],
+        plan: &StepPlan<'_>,
         scale: f32,
     ) -> Tensor<Self, 3> {
-        default::paged_attention(q, pages, layout, sequences, scale)
+        default::paged_attention(q, pages, layout, plan, scale)
     }
+
+    /// The `k` likeliest tokens of each row, equal logits by token id. NaN counts as the largest, so that it is seen.
+    ///
+    /// # Shapes
+    /// `logits` is `[n, vocab]`; the result has `n` lists of `k.min(vocab)` entries.
+    ///
+    /// # Errors
+    /// [`ModelError::Device`] when the device failed at the step.
+    fn top_k(logits: Tensor<Self, 2>, k: usize) -> Result<Vec<TopK>, ModelError> {
+        default::top_k(logits, k)
+    }
+}
+
+/// The elements in row-major order, as f32.
+///
+/// # Errors
+/// [`ModelError::Device`] when the device failed at what leads to them.
+pub fn read<B: burn::tensor::backend::Backend, const D: usize>(x: Tensor<B, D>) -> Result<Vec<f32>, ModelError> {
+    let data = x.try_into_data().map_err(|error| ModelError::Device(error.to_string()))?;
+    Ok(data.convert::<f32>().into_vec().expect("converted to f32 just above"))
 }

@@ -1,6 +1,6 @@
 //! The CPU: Burn's ndarray tensors, computed by `ember-kernels-cpu`.
-use super::{Backend, KvLayout, Pairing};
-use crate::batch::SequenceRows;
+use super::{Backend, HeadInput, KvLayout, Pairing, default};
+use crate::batch::{SequenceRows, StepPlan};
 use crate::kv_cache::KvPages;
 use crate::packed::PackedMatrix;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
@@ -86,29 +86,31 @@ where
         tensor(out, shape)
     }
 
-    fn kv_write(
+    fn rotate_and_write(
+        input: HeadInput<'_, Self>,
         pages: &mut KvPages,
         layout: KvLayout,
-        k: Tensor<Self, 3>,
-        v: Tensor<Self, 3>,
-        slots: &[u32],
-    ) {
-        let KvPages::Host { k: k_pool, v: v_pool } = pages;
-        read(k, |k| read(v, |v| kv::kv_write(&layout, k_pool, v_pool, k, v, slots)));
+        plan: &StepPlan<'_>,
+    ) -> Tensor<Self, 3> {
+        let (q, k) = default::rotate(&input);
+        let (k_pool, v_pool) = pages.as_host_mut();
+        read(k, |k| read(input.v, |v| kv::kv_write(&layout, k_pool, v_pool, k, v, plan.slots)));
+        q
     }
 
     fn paged_attention(
         q: Tensor<Self, 3>,
         pages: &KvPages,
         layout: KvLayout,
-        sequences: &[SequenceRows],
+        plan: &StepPlan<'_>,
         scale: f32,
     ) -> Tensor<Self, 3> {
         let shape @ [t, heads, dim] = q.dims();
-        let KvPages::Host { k, v } = pages;
+        let (k, v) = pages.as_host();
         let mut out = vec![0.0; t * heads * dim];
-        let visible: Vec<Vec<Range<u32>>> = sequences.iter().map(SequenceRows::visible).collect();
-        let rows: Vec<AttentionRows<'_>> = sequences
+        let visible: Vec<Vec<Range<u32>>> = plan.sequences.iter().map(SequenceRows::visible).collect();
+        let rows: Vec<AttentionRows<'_>> = plan
+            .sequences
             .iter()
             .zip(&visible)
             .map(|(sequence, visible)| AttentionRows {

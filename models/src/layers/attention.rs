@@ -1,8 +1,8 @@
 //! Grouped-query attention, over the paged cache or over the rows themselves.
 use super::rope::RopeTable;
 use super::{Linear, RmsNorm};
-use crate::backend::Backend;
-use crate::batch::SequenceRows;
+use crate::backend::{Backend, HeadInput, HeadNorms, default};
+use crate::batch::StepPlan;
 use crate::error::ModelError;
 use crate::kv_cache::KvCache;
 use crate::weights::Weights;
@@ -51,10 +51,8 @@ pub enum Keys<'a> {
     Paged {
         /// The pools of all layers.
         cache: &'a mut KvCache,
-        /// Physical slot of each row.
-        slots: &'a [u32],
-        /// The sequences of the batch.
-        sequences: &'a [SequenceRows],
+        /// Slots and sequences of the batch.
+        plan: StepPlan<'a>,
     },
 }
 
@@ -68,10 +66,11 @@ impl<B: Backend> Attention<B> {
             let norm = || weights.rms_norm(&format!("{prefix}.{name}"), config.norm_eps);
             config.qk_norm.then(norm).transpose()
         };
+        let [attn_q, attn_k, attn_v] = weights.linear_group(prefix, ["attn_q", "attn_k", "attn_v"])?;
         Ok(Self {
-            attn_q: weights.linear(&format!("{prefix}.attn_q"))?,
-            attn_k: weights.linear(&format!("{prefix}.attn_k"))?,
-            attn_v: weights.linear(&format!("{prefix}.attn_v"))?,
+            attn_q,
+            attn_k,
+            attn_v,
             attn_output: weights.linear(&format!("{prefix}.attn_output"))?,
             attn_q_norm: head_norm("attn_q_norm")?,
             attn_k_norm: head_norm("attn_k_norm")?,
@@ -89,26 +88,32 @@ impl<B: Backend> Attention<B> {
             let n = x.dims()[1] / self.head_dim;
             x.reshape([t, n, self.head_dim])
         };
-        let norm = |norm: &Option<RmsNorm<B>>, x| match norm {
-            Some(norm) => norm.forward_heads(x),
-            None => x,
+        let heads = HeadInput {
+            q: heads(q),
+            k: heads(k),
+            v: heads(v),
+            norms: self.head_norms(),
+            rope: &input.rope,
+            query_scale: input.query_scale.as_ref(),
         };
-        let mut q = input.rope.apply(norm(&self.attn_q_norm, heads(q)));
-        let k = input.rope.apply(norm(&self.attn_k_norm, heads(k)));
-        let v = heads(v);
-        if let Some(scale) = &input.query_scale {
-            q = q * scale.clone();
-        }
         let mixed = match &mut input.keys {
-            Keys::Rows { visible } => B::dense_attention(q, k, v, visible, self.scale),
-            Keys::Paged { cache, slots, sequences } => {
+            Keys::Rows { visible } => {
+                let (q, k) = default::rotate(&heads);
+                B::dense_attention(q, k, heads.v, visible, self.scale)
+            }
+            Keys::Paged { cache, plan } => {
                 let layout = cache.layout();
                 let pages = cache.layer_mut(layer);
-                B::kv_write(pages, layout, k, v, slots);
-                B::paged_attention(q, pages, layout, sequences, self.scale)
+                let q = B::rotate_and_write(heads, pages, layout, plan);
+                B::paged_attention(q, pages, layout, plan, self.scale)
             }
         };
         let width = mixed.dims()[1] * self.head_dim;
         self.attn_output.forward(mixed.reshape([t, width]))
+    }
+
+    fn head_norms(&self) -> Option<HeadNorms<B>> {
+        let (q, k) = (self.attn_q_norm.as_ref()?, self.attn_k_norm.as_ref()?);
+        Some(HeadNorms { q: q.weight.val(), k: k.weight.val(), eps: q.eps() })
     }
 }

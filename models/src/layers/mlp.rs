@@ -23,11 +23,8 @@ impl<B: Backend> Mlp<B> {
     /// # Errors
     /// When a tensor is missing.
     pub fn load(weights: &Weights<'_, B>, prefix: &str) -> Result<Self, ModelError> {
-        Ok(Self {
-            ffn_gate: weights.linear(&format!("{prefix}.ffn_gate"))?,
-            ffn_up: weights.linear(&format!("{prefix}.ffn_up"))?,
-            ffn_down: weights.linear(&format!("{prefix}.ffn_down"))?,
-        })
+        let [ffn_gate, ffn_up] = weights.linear_group(prefix, ["ffn_gate", "ffn_up"])?;
+        Ok(Self { ffn_gate, ffn_up, ffn_down: weights.linear(&format!("{prefix}.ffn_down"))? })
     }
 
     /// # Shapes

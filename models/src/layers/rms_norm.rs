@@ -23,13 +23,9 @@ impl<B: Backend> RmsNorm<B> {
         B::rms_norm(x, self.weight.val(), self.eps)
     }
 
-    /// Normalises each head on its own.
-    ///
-    /// # Shapes
-    /// `[t, heads, dim]` to `[t, heads, dim]`.
-    pub fn forward_heads(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [t, heads, dim] = x.dims();
-        self.forward(x.reshape([t * heads, dim])).reshape([t, heads, dim])
+    /// Added to the mean square.
+    pub fn eps(&self) -> f32 {
+        self.eps
     }
 
     /// `residual + x` and its norm.

@@ -1,8 +1,8 @@
 //! A small Qwen3 checkpoint with seeded weights, built in memory.
 use super::random;
-use burn_ndarray::NdArray;
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::gguf::{GgmlType, Gguf, GgufWriteError, GgufWriter};
+use ember_models::backend::Backend;
 use ember_models::{Decoder, WeightFormat};
 
 const HIDDEN: usize = 64;
@@ -95,7 +95,7 @@ pub fn checkpoint(quantized: bool) -> Checkpoint {
 }
 
 /// The model of [`checkpoint`], packed.
-pub fn qwen3(quantized: bool) -> Decoder<NdArray> {
+pub fn qwen3<B: Backend>(quantized: bool) -> Decoder<B> {
     Decoder::load(&checkpoint(quantized), WeightFormat::Packed, &Default::default())
         .expect("a whole checkpoint")
 }

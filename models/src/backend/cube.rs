@@ -1,0 +1,333 @@
+//! GPUs: Burn's CubeCL tensors, computed by `ember-kernels-cubecl`.
+//!
+//! One body for every runtime: CUDA, and wgpu with SPIR-V, MSL or WGSL.
+use super::{Backend, HeadInput, KvLayout, Pairing, TopK};
+use crate::batch::{SequenceRows, StepPlan};
+use crate::error::ModelError;
+use crate::kv_cache::KvPages;
+use crate::opaque::Opaque;
+use crate::packed::{DeviceRows, PackedMatrix};
+use burn::tensor::{DType, Shape, Tensor, TensorPrimitive};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeRuntime, IntElement};
+use ember_kernels_cpu::kv::KvType;
+use ember_kernels_cubecl::attention::{self, Plan, SequencePlan};
+use ember_kernels_cubecl::matrix::DeviceMatrix;
+use ember_kernels_cubecl::{Buffer, Gpu, GpuError, activation, format, kv, linear, norm, pick, rope, rows};
+use ember_loaders::gguf::GgmlType;
+use std::ops::Range;
+
+/// The tensor type of `CubeBackend` with `D` dimensions.
+type Cube<R, I, BT, const D: usize> = Tensor<CubeBackend<R, f32, I, BT>, D>;
+
+impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, f32, I, BT> {
+    fn place(
+        what: &str,
+        matrices: Vec<PackedMatrix>,
+        device: &Self::Device,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<PackedMatrix>, ModelError> {
+        let Some(first) = matrices.first() else { return Ok(matrices) };
+        let parts: Vec<&[u8]> = matrices.iter().map(PackedMatrix::bytes).collect();
+        let gpu = gpu::<R>(device);
+        let mut done = 0;
+        let mut report = |total: u64| {
+            progress(total - done);
+            done = total;
+        };
+        let ty = block_type(first.ty());
+        let stack = DeviceMatrix::upload(&gpu, what, ty, first.cols(), &parts, &mut report)?;
+        let stack = Opaque::new(stack);
+        let mut first_row = 0;
+        let place = |matrix: PackedMatrix| {
+            let device = DeviceRows { stack: stack.clone(), first_row };
+            first_row += matrix.rows();
+            matrix.on_device(device)
+        };
+        Ok(matrices.into_iter().map(place).collect())
+    }
+
+    fn packed_linear(x: Tensor<Self, 2>, weights: &[&PackedMatrix]) -> Vec<Tensor<Self, 2>> {
+        let [t, _] = x.dims();
+        let x = On::new(x);
+        let mut outputs = Vec::with_capacity(weights.len());
+        for run in weights.chunk_by(|a, b| adjacent(a, b)) {
+            let place = device_rows(run[0]);
+            let segments: Vec<usize> = run.iter().map(|weight| weight.rows()).collect();
+            let products =
+                linear::linear(&x.gpu, &x.buffer, place.stack.get(), place.first_row, &segments);
+            outputs.extend(products.into_iter().zip(segments).map(|(y, n)| x.tensor(y, [t, n])));
+        }
+        outputs
+    }
+
+    fn packed_rows(table: &PackedMatrix, ids: &[u32], device: &Self::Device) -> Tensor<Self, 2> {
+        let gpu = gpu::<R>(device);
+        let place = device_rows(table);
+        let ids_on_device: Vec<u32> = ids.iter().map(|&id| id + place.first_row as u32).collect();
+        let ids_on_device = gpu.upload("token ids", &ids_on_device).expect("a batch is far below the limit");
+        let rows = rows::gather(&gpu, place.stack.get(), &ids_on_device, ids.len());
+        wrap(gpu, device.clone(), rows, [ids.len(), table.cols()])
+    }
+
+    fn rms_norm(x: Tensor<Self, 2>, weight: Tensor<Self, 1>, eps: f32) -> Tensor<Self, 2> {
+        let shape = x.dims();
+        let x = On::new(x);
+        let y = norm::rms_norm(&x.gpu, &x.buffer, &buffer(weight), eps);
+        x.tensor(y, shape)
+    }
+
+    fn add_rms_norm(
+        residual: Tensor<Self, 2>,
+        x: Tensor<Self, 2>,
+        weight: Tensor<Self, 1>,
+        eps: f32,
+    ) -> (Tensor<Self, 2>, Tensor<Self, 2>) {
+        let shape = x.dims();
+        let x = On::new(x);
+        let (sum, y) = norm::add_rms_norm(&x.gpu, &buffer(residual), &x.buffer, &buffer(weight), eps);
+        (x.tensor(sum, shape), x.tensor(y, shape))
+    }
+
+    fn rope(
+        x: Tensor<Self, 3>,
+        cos: Tensor<Self, 2>,
+        sin: Tensor<Self, 2>,
+        pairing: Pairing,
+    ) -> Tensor<Self, 3> {
+        let shape @ [_, _, d] = x.dims();
+        let x = On::new(x);
+        let y = rope::rope(&x.gpu, &x.buffer, d, &buffer(cos), &buffer(sin), pairing_of(pairing));
+        x.tensor(y, shape)
+    }
+
+    fn swiglu(gate: Tensor<Self, 2>, up: Tensor<Self, 2>) -> Tensor<Self, 2> {
+        let shape = gate.dims();
+        let gate = On::new(gate);
+        let y = activation::swiglu(&gate.gpu, &gate.buffer, &buffer(up));
+        gate.tensor(y, shape)
+    }
+
+    fn dense_attention(
+        q: Tensor<Self, 3>,
+        k: Tensor<Self, 3>,
+        v: Tensor<Self, 3>,
+        visible: &[Range<u32>],
+        scale: f32,
+    ) -> Tensor<Self, 3> {
+        let shape = q.dims();
+        let [s, g, d] = k.dims();
+        // Rows of keys are pages of one entry each, and every row of queries its own sequence's.
+        let layout = kv::KvLayout { ty: kv::KvType::F32, block_len: 1, n_kv_heads: g, head_dim: d };
+        let pages = kv::KvPages { k: buffer(k), v: buffer(v) };
+        let table: Vec<u32> = (0..s as u32).collect();
+        let sequence = SequencePlan { rows: 0..shape[0], block_table: &table, visible: visible.to_vec() };
+        let q = On::new(q);
+        let plan = Plan::new(&q.gpu, &[sequence], 1).expect("a batch is far below the limit");
+        let y = attention::paged_attention(&q.gpu, &q.buffer, &pages, layout, &plan, scale);
+        q.tensor(y, shape)
+    }
+
+    fn kv_pages(layout: KvLayout, n_blocks: usize, device: &Self::Device) -> Result<KvPages, ModelError> {
+        let pages = kv::KvPages::new(&gpu::<R>(device), layout_of(layout), n_blocks)
+            .map_err(|error| ModelError::KvCache(error.to_string()))?;
+        Ok(KvPages::Device(Opaque::new(pages)))
+    }
+
+    fn plan<'a>(
+        slots: &'a [u32],
+        sequences: &'a [SequenceRows],
+        layout: KvLayout,
+        device: &Self::Device,
+    ) -> Result<StepPlan<'a>, ModelError> {
+        let gpu = gpu::<R>(device);
+        let of = |sequence: &'a SequenceRows| SequencePlan {
+            rows: sequence.rows.clone(),
+            block_table: &sequence.block_table,
+            visible: sequence.visible(),
+        };
+        let parts: Vec<SequencePlan<'_>> = sequences.iter().map(of).collect();
+        let on_device = StepOnDevice {
+            slots: gpu.upload("KV slots", slots)?,
+            attention: Plan::new(&gpu, &parts, layout.block_len)?,
+        };
+        Ok(StepPlan { slots, sequences, device: Some(Opaque::new(on_device)) })
+    }
+
+    fn rotate_and_write(
+        input: HeadInput<'_, Self>,
+        pages: &mut KvPages,
+        layout: KvLayout,
+        plan: &StepPlan<'_>,
+    ) -> Tensor<Self, 3> {
+        let shape = input.q.dims();
+        let q = On::new(input.q);
+        let (k, v) = (buffer(input.k), buffer(input.v));
+        let (cos, sin) = (buffer(input.rope.cos.clone()), buffer(input.rope.sin.clone()));
+        let norms = input.norms.map(|norms| (buffer(norms.q), buffer(norms.k), norms.eps));
+        let query_scale = input.query_scale.map(|scale| buffer(scale.clone()));
+        let heads = rope::HeadInput {
+            q: &q.buffer,
+            k: &k,
+            v: &v,
+            cos: &cos,
+            sin: &sin,
+            norms: norms.as_ref().map(|(q, k, eps)| (q, k, *eps)),
+            query_scale: query_scale.as_ref(),
+            pairing: pairing_of(input.rope.pairing),
+        };
+        let slots = &on_device(plan).slots;
+        let rotated = rope::rotate_and_write(&q.gpu, &heads, device_pages(pages), layout_of(layout), slots);
+        q.tensor(rotated, shape)
+    }
+
+    fn paged_attention(
+        q: Tensor<Self, 3>,
+        pages: &KvPages,
+        layout: KvLayout,
+        plan: &StepPlan<'_>,
+        scale: f32,
+    ) -> Tensor<Self, 3> {
+        let shape = q.dims();
+        let q = On::new(q);
+        let plan = &on_device(plan).attention;
+        let y =
+            attention::paged_attention(&q.gpu, &q.buffer, device_pages(pages), layout_of(layout), plan, scale);
+        q.tensor(y, shape)
+    }
+
+    fn top_k(logits: Tensor<Self, 2>, k: usize) -> Result<Vec<TopK>, ModelError> {
+        let [n, vocab] = logits.dims();
+        let logits = On::new(logits);
+        let k = k.min(vocab);
+        let words = logits.gpu.read(&pick::top_k(&logits.gpu, &logits.buffer, n, k))?;
+        let pair = |pair: &[u32]| (pair[0], f32::from_bits(pair[1]));
+        Ok(words.chunks_exact(2 * k).map(|row| row.chunks_exact(2).map(pair).collect()).collect())
+    }
+}
+
+/// A step's tables in device memory.
+struct StepOnDevice {
+    slots: Buffer,
+    attention: Plan,
+}
+
+/// A tensor's memory and device.
+struct On<R: CubeRuntime> {
+    gpu: Gpu<R>,
+    device: R::Device,
+    buffer: Buffer,
+}
+
+impl<R: CubeRuntime> On<R> {
+    fn new<I: IntElement, BT: BoolElement, const D: usize>(x: Cube<R, I, BT, D>) -> Self {
+        let x = contiguous(x);
+        let len = x.meta.shape().num_elements();
+        Self { gpu: Gpu::new(x.client), device: x.device, buffer: Buffer::new(x.handle, len) }
+    }
+
+    /// A result on the same device.
+    fn tensor<I: IntElement, BT: BoolElement, const D: usize>(
+        &self,
+        y: Buffer,
+        shape: [usize; D],
+    ) -> Cube<R, I, BT, D> {
+        wrap(self.gpu.clone(), self.device.clone(), y, shape)
+    }
+}
+
+fn gpu<R: CubeRuntime>(device: &R::Device) -> Gpu<R> {
+    Gpu::new(R::client(device))
+}
+
+fn wrap<R: CubeRuntime, I: IntElement, BT: BoolElement, const D: usize>(
+    gpu: Gpu<R>,
+    device: R::Device,
+    buffer: Buffer,
+    shape: [usize; D],
+) -> Cube<R, I, BT, D> {
+    let tensor = CubeTensor::new_contiguous(gpu.client, device, Shape::from(shape), buffer.handle, DType::F32);
+    Tensor::from_primitive(TensorPrimitive::Float(tensor))
+}
+
+/// The tensor's primitive, its elements in row-major order without gaps.
+fn contiguous<R: CubeRuntime, I: IntElement, BT: BoolElement, const D: usize>(
+    x: Cube<R, I, BT, D>,
+) -> CubeTensor<R> {
+    let x = into_contiguous(x.into_primitive().tensor());
+    assert_eq!(x.dtype, DType::F32, "the kernels compute in f32");
+    x
+}
+
+fn buffer<R: CubeRuntime, I: IntElement, BT: BoolElement, const D: usize>(x: Cube<R, I, BT, D>) -> Buffer {
+    let x = contiguous(x);
+    let len = x.meta.shape().num_elements();
+    Buffer::new(x.handle, len)
+}
+
+/// Whether `b` follows `a` in one stack, so that one launch computes both.
+fn adjacent(a: &PackedMatrix, b: &PackedMatrix) -> bool {
+    let (at, next) = (device_rows(a), device_rows(b));
+    at.stack.is(&next.stack) && at.first_row + a.rows() == next.first_row
+}
+
+fn device_rows(matrix: &PackedMatrix) -> &DeviceRows {
+    matrix.device().expect("the weights of a model on a device were placed there when it was loaded")
+}
+
+fn on_device<'a>(plan: &'a StepPlan<'_>) -> &'a StepOnDevice {
+    plan.device.as_ref().expect("made by this backend's plan").get()
+}
+
+fn device_pages(pages: &KvPages) -> &kv::KvPages {
+    match pages {
+        KvPages::Device(pages) => pages.get(),
+        KvPages::Host { .. } => panic!("pages in host memory reached an operation on a device"),
+    }
+}
+
+fn pairing_of(pairing: Pairing) -> rope::Pairing {
+    match pairing {
+        Pairing::Half => rope::Pairing::Half,
+        Pairing::Adjacent => rope::Pairing::Adjacent,
+    }
+}
+
+fn layout_of(layout: KvLayout) -> kv::KvLayout {
+    let KvLayout { ty, block_len, n_kv_heads, head_dim } = layout;
+    let ty = match ty {
+        KvType::F32 => kv::KvType::F32,
+        KvType::F16 => kv::KvType::F16,
+        KvType::Q8_0 => kv::KvType::Q8_0,
+    };
+    kv::KvLayout { ty, block_len, n_kv_heads, head_dim }
+}
+
+fn block_type(ty: GgmlType) -> format::BlockType {
+    use format::BlockType as To;
+    match ty {
+        GgmlType::F32 => To::F32,
+        GgmlType::F16 => To::F16,
+        GgmlType::BF16 => To::BF16,
+        GgmlType::Q4_0 => To::Q4_0,
+        GgmlType::Q4_1 => To::Q4_1,
+        GgmlType::Q5_0 => To::Q5_0,
+        GgmlType::Q5_1 => To::Q5_1,
+        GgmlType::Q8_0 => To::Q8_0,
+        GgmlType::Q2_K => To::Q2_K,
+        GgmlType::Q3_K => To::Q3_K,
+        GgmlType::Q4_K => To::Q4_K,
+        GgmlType::Q5_K => To::Q5_K,
+        GgmlType::Q6_K => To::Q6_K,
+        GgmlType::IQ4_NL => To::IQ4_NL,
+        GgmlType::IQ4_XS => To::IQ4_XS,
+    }
+}
+
+impl From<GpuError> for ModelError {
+    fn from(error: GpuError) -> Self {
+        Self::Device(error.to_string())
+    }
+}
