@@ -23,11 +23,13 @@ fn main() {
         let checkpoint = Checkpoint::from_gguf(gguf).expect("a whole checkpoint");
         let options = PlacementOptions {
             backend: BackendKind::Ndarray,
+            device: 0,
             context_size: Some(PREFILL),
             kv_type: KvType::F16,
             threads: None,
         };
-        let mut engine = Engine::new(place(&checkpoint, &options).expect("a model that fits"));
+        let mut engine =
+            Engine::new(place(&checkpoint, &options, &mut |_| ()).expect("a model that fits").runner);
         let prefill = rate(&mut engine, PREFILL, PREFILL);
         let decode = rate(&mut engine, DECODE, 1);
         let bytes = synth::data_bytes(&shape, ty) as f64;
@@ -45,7 +47,9 @@ fn rate(engine: &mut Engine, n: usize, step: usize) -> f64 {
         let mut sequence = Sequence::default();
         let started = Instant::now();
         for piece in tokens.chunks(step) {
-            engine.extend(&mut sequence, piece, Wanted::Last, &mut |_| true).expect("it fits the context");
+            engine
+                .extend(&mut sequence, piece, Wanted::Likeliest(1), &mut |_| true)
+                .expect("it fits the context");
         }
         let seconds = started.elapsed().as_secs_f64();
         engine.truncate(&mut sequence, 0);

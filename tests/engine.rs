@@ -37,6 +37,14 @@ impl Runner for Counting {
         0
     }
 
+    fn prefill_rows(&self) -> usize {
+        256
+    }
+
+    fn max_logits_rows(&self) -> usize {
+        3
+    }
+
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
         batch.validate(VOCAB as usize, 1, BLOCK, self.n_blocks * BLOCK)?;
         self.batches.borrow_mut().push(batch.clone());
@@ -44,7 +52,12 @@ impl Runner for Counting {
             let next = (batch.tokens[row as usize] + 1) % VOCAB;
             (0..VOCAB).map(move |token| if token == next { 1.0 } else { 0.0 })
         };
-        Ok(RunnerOutput { logits: batch.logits_rows.iter().flat_map(row).collect(), hidden: Vec::new() })
+        let pick = |row: &u32| vec![((batch.tokens[*row as usize] + 1) % VOCAB, 1.0)];
+        Ok(RunnerOutput {
+            logits: batch.logits_rows.iter().flat_map(row).collect(),
+            likeliest: batch.likeliest_rows.iter().map(pick).collect(),
+            hidden: Vec::new(),
+        })
     }
 }
 
@@ -130,20 +143,53 @@ fn prompts_are_cut_into_chunks_and_only_the_last_row_wants_logits() {
 }
 
 #[test]
+fn steps_are_shorter_when_every_row_wants_logits() {
+    let (mut engine, batches) = engine(8);
+    let mut sequence = Sequence::default();
+    let output = engine.extend(&mut sequence, &[5, 6, 7, 8], Wanted::All, &mut |_| true).expect("it fits");
+    assert_eq!(output.logits.len(), 4 * VOCAB as usize);
+    assert_eq!(batches.borrow().iter().map(Batch::len).collect::<Vec<_>>(), [3, 1]);
+}
+
+#[test]
+fn greedy_answers_ask_for_one_token_and_penalties_for_all_logits() {
+    let params = |repeat_penalty| SamplingParams { repeat_penalty, ..SamplingParams::default() };
+    for (params, picks) in [(params(1.0), 1), (params(1.1), 0)] {
+        let (mut engine, batches) = engine(8);
+        let mut sampler = Sampler::new(params).expect("valid settings");
+        let limits = GenerateLimits { max_tokens: 3, end_tokens: Vec::new() };
+        let answer = generate(
+            &mut engine,
+            &mut Sequence::default(),
+            &[1, 2],
+            &mut sampler,
+            &limits,
+            &mut StopAfter(9),
+        )
+        .expect("it fits");
+        assert_eq!(answer.tokens, [3, 4, 5]);
+        for batch in batches.borrow().iter() {
+            assert_eq!((batch.likeliest_rows.len(), batch.logits_rows.len()), (picks, 1 - picks));
+            assert_eq!(batch.likeliest, picks);
+        }
+    }
+}
+
+#[test]
 fn one_step_serves_several_sequences_on_blocks_of_their_own() {
     let (mut engine, batches) = engine(4);
     let (mut a, mut b) = (Sequence::default(), Sequence::default());
     let output = engine
         .step(&mut [
-            Chunk { sequence: &mut a, tokens: &[1, 2, 3, 4, 5], logits: Wanted::Last },
-            Chunk { sequence: &mut b, tokens: &[7], logits: Wanted::All },
+            Chunk { sequence: &mut a, tokens: &[1, 2, 3, 4, 5], wanted: Wanted::Last },
+            Chunk { sequence: &mut b, tokens: &[7], wanted: Wanted::All },
         ])
         .expect("it fits");
     assert_eq!(output.logits.len(), 2 * VOCAB as usize);
     let batch = batches.borrow()[0].clone();
     assert_eq!((batch.logits_rows, batch.positions), (vec![4, 5], vec![0, 1, 2, 3, 4, 0]));
     assert_eq!((a.block_table(), b.block_table()), (&[0, 1][..], &[2][..]));
-    let full = engine.step(&mut [Chunk { sequence: &mut b, tokens: &[0; 9], logits: Wanted::Last }]);
+    let full = engine.step(&mut [Chunk { sequence: &mut b, tokens: &[0; 9], wanted: Wanted::Last }]);
     assert!(matches!(full, Err(EngineError::ContextFull { tokens: 10, context: 16 })), "{full:?}");
     assert_eq!((b.len(), b.block_table()), (1, &[2][..]));
 }

@@ -109,7 +109,7 @@ fn broken_logits_are_errors() {
         assert!(matches!(nan, Err(SamplingError::NotFinite { token: 1, .. })), "{nan:?}");
         let infinite = Err(SamplingError::NotFinite { token: 0, value: f32::INFINITY });
         assert_eq!(sample(params.clone(), &[f32::INFINITY, 0.0], &[]), infinite);
-        let none = Err(SamplingError::NoCandidate { vocab: 2 });
+        let none = Err(SamplingError::NoCandidate);
         assert_eq!(sample(params.clone(), &[f32::NEG_INFINITY; 2], &[]), none);
         assert_eq!(sample(params, &[f32::NEG_INFINITY, -5.0], &[]), Ok(1));
     }
@@ -168,4 +168,46 @@ fn flags_win_over_the_file_and_the_file_over_greedy() {
     assert_eq!(greedy.to_string(), "greedy (default)");
     metadata.insert("general.sampling.temp", "hot");
     assert!(SamplingOptions::from_metadata(&metadata).is_err());
+}
+
+#[test]
+fn the_likeliest_tokens_decide_as_all_logits_do() {
+    let logits: Vec<f32> = (0..500).map(|i| ((i * 7919) % 500) as f32 / 40.0).collect();
+    let settings = [
+        SamplingParams::default(),
+        SamplingParams { top_k: 40, ..WARM },
+        SamplingParams { top_k: 20, top_p: 0.9, min_p: 0.01, typical_p: 0.95, temperature: 0.7, ..WARM },
+    ];
+    for params in settings {
+        let new = || Sampler::new(SamplingParams { seed: Some(5), ..params.clone() }).unwrap();
+        let (mut full, mut few) = (new(), new());
+        let k = few.likeliest_needed().expect("few tokens decide");
+        let mut likeliest: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
+        likeliest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        likeliest.truncate(k);
+        for _ in 0..200 {
+            let expected = full.sample(&mut logits.clone(), &[]);
+            assert_eq!(few.sample_likeliest(&likeliest), expected, "{params:?}");
+        }
+    }
+}
+
+#[test]
+fn all_logits_are_needed_where_any_token_may_win() {
+    let needed = |params| Sampler::new(params).unwrap().likeliest_needed();
+    let bias = vec![(3, 1.0)];
+    assert_eq!(needed(SamplingParams::default()), Some(1));
+    assert_eq!(needed(SamplingParams { top_k: 64, ..WARM }), Some(64));
+    assert_eq!(needed(SamplingParams { top_k: 65, ..WARM }), None);
+    assert_eq!(needed(WARM), None);
+    assert_eq!(needed(SamplingParams { logit_bias: bias, ..SamplingParams::default() }), None);
+    assert_eq!(needed(SamplingParams { presence_penalty: 0.1, ..SamplingParams::default() }), None);
+}
+
+#[test]
+fn numbers_that_broke_down_are_refused_among_the_likeliest_too() {
+    let mut greedy = Sampler::new(SamplingParams::default()).unwrap();
+    let nan = greedy.sample_likeliest(&[(7, f32::NAN)]);
+    assert!(matches!(nan, Err(SamplingError::NotFinite { token: 7, .. })), "{nan:?}");
+    assert_eq!(greedy.sample_likeliest(&[(7, f32::NEG_INFINITY)]), Err(SamplingError::NoCandidate));
 }

@@ -18,8 +18,11 @@ pub struct ModelArg {
 #[command(next_help_heading = "Device")]
 pub struct DeviceArgs {
     /// Backend that runs the model
-    #[arg(long, value_enum, default_value_t = BackendKind::Ndarray)]
+    #[arg(long, value_enum, default_value_t)]
     pub backend: BackendKind,
+    /// Which of the backend's devices, as `ember devices` numbers them
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,

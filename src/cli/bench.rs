@@ -212,7 +212,7 @@ fn rate(
     for piece in tokens.chunks(step.min(tokens.len())) {
         let before = sequence.len();
         let mut stopped = false;
-        engine.extend(&mut sequence, piece, Wanted::Last, &mut |done| {
+        engine.extend(&mut sequence, piece, Wanted::Likeliest(1), &mut |done| {
             stopped = !go_on(before + done);
             !stopped
         })?;

@@ -106,7 +106,7 @@ fn write_rows(
         if listener.requested() {
             return Ok(Outcome::Interrupted);
         }
-        write(&engine.extend(&mut sequence, chunk, Wanted::All, &mut |_| true)?)?;
+        write(&engine.extend(&mut sequence, chunk, Wanted::All, &mut |_| true)?.logits)?;
         bar.set(sequence.len());
     }
     Ok(Outcome::Done)

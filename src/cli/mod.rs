@@ -3,6 +3,7 @@ mod args;
 mod bench;
 mod chat;
 mod detokenize;
+mod devices;
 mod generation_args;
 mod info;
 mod interrupt;
@@ -45,6 +46,7 @@ enum Command {
     Run(run::Args),
     Chat(chat::Args),
     Info(info::Args),
+    Devices(devices::Args),
     Tokenize(tokenize::Args),
     Detokenize(detokenize::Args),
     Render(render::Args),
@@ -79,6 +81,7 @@ fn run_command(command: Command) -> anyhow::Result<Outcome> {
         Command::Run(args) => run::run(args),
         Command::Chat(args) => chat::run(args),
         Command::Info(args) => info::run(args),
+        Command::Devices(args) => devices::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Detokenize(args) => detokenize::run(args),
         Command::Render(args) => render::run(args),

@@ -1,6 +1,6 @@
 //! Opening a model: its tokenizer and template, and, for commands that run it, its weights.
 use super::args::{ContextArgs, DeviceArgs, KvCacheType};
-use super::progress::Spinner;
+use super::progress::{Bar, Spinner};
 use anyhow::{Context, Result, bail};
 use ember::backend::{self, DEFAULT_CONTEXT, PlacementOptions};
 use ember::chat::{ChatTemplate, Message, Prompt, ReasoningTags, RenderInput, StreamDecoder, build_prompt};
@@ -173,17 +173,26 @@ pub fn load_with(
     let config = checkpoint.config();
     let options = PlacementOptions {
         backend: device.backend,
+        device: device.device,
         context_size: Some(context_size(config, ctx_size)?),
         kv_type: kv_type.into(),
         threads: device.threads,
     };
-    let runner = {
-        let _spinner = Spinner::start(format!("loading {}", checkpoint.path().display()));
-        backend::place(checkpoint, &options)?
+    let placed = {
+        let mut bar = Bar::bytes("loading", checkpoint.matrix_bytes());
+        let mut done = 0;
+        backend::place(checkpoint, &options, &mut |bytes| {
+            done += bytes as usize;
+            bar.set(done);
+        })?
     };
-    let engine = Engine::new(runner);
+    let mut engine = Engine::new(placed.runner);
+    let description = describe(checkpoint, device, &placed.device, kv_type, &engine);
+    if placed.compiles_kernels {
+        let _spinner = Spinner::start("compiling kernels".to_owned());
+        engine.warm_up()?;
+    }
     let load_time = started.elapsed();
-    let description = describe(checkpoint, device, kv_type, &engine);
     eprintln!("{description}");
     if let Some(label) = &config.relabelled_from {
         eprintln!("labelled {label}, served as {}", config.arch);
@@ -191,16 +200,20 @@ pub fn load_with(
     Ok(LoadedModel { engine, description, load_time })
 }
 
-fn describe(checkpoint: &Checkpoint, device: &DeviceArgs, kv_type: KvCacheType, engine: &Engine) -> String {
+fn describe(
+    checkpoint: &Checkpoint,
+    device: &DeviceArgs,
+    device_name: &str,
+    kv_type: KvCacheType,
+    engine: &Engine,
+) -> String {
     let config = checkpoint.config();
     let name = config.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
     let weights = weights_text(checkpoint);
-    let threads = ember_models::cpu_pool().threads();
-    let threads = format!(", {threads} thread{}", if threads == 1 { "" } else { "s" });
-    let backend = format!("{:?}", device.backend).to_lowercase();
     format!(
-        "{}{name}, {weights}; {backend}{threads}; context {} of {}, KV cache {} {}",
+        "{}{name}, {weights}; {}, {device_name}; context {} of {}, KV cache {} {}",
         config.arch,
+        device.backend,
         engine.context_size(),
         config.context_length,
         DecimalBytes(engine.runner().kv_bytes() as u64),

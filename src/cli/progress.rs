@@ -28,6 +28,16 @@ impl Bar {
         Self { bar, started: Instant::now(), visible: false }
     }
 
+    /// A bar over `total` bytes; `what` is the text before it.
+    pub fn bytes(what: &'static str, total: usize) -> Self {
+        let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} ({eta})")
+            .expect("the template is constant and well-formed")
+            .progress_chars("=> ");
+        let bar = Self::new(what, total);
+        bar.bar.set_style(style);
+        bar
+    }
+
     /// Sets the amount that is done.
     pub fn set(&mut self, done: usize) {
         if !self.visible && self.started.elapsed() >= DELAY {

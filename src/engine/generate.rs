@@ -77,7 +77,8 @@ pub fn generate(
     let started = Instant::now();
     let rest = &prompt[cached_tokens..];
     let mut go_on = true;
-    let mut logits = engine.extend(sequence, rest, Wanted::Last, &mut |done| {
+    let wanted = sampler.likeliest_needed().map_or(Wanted::Last, Wanted::Likeliest);
+    let mut output = engine.extend(sequence, rest, wanted, &mut |done| {
         go_on = observer.prefill(cached_tokens + done, prompt.len()).is_continue();
         go_on
     })?;
@@ -92,7 +93,10 @@ pub fn generate(
         if generated == limits.max_tokens {
             break FinishReason::MaxTokens;
         }
-        let token = sampler.sample(&mut logits, &history)?;
+        let token = match output.likeliest.first() {
+            Some(likeliest) => sampler.sample_likeliest(likeliest)?,
+            None => sampler.sample(&mut output.logits, &history)?,
+        };
         if limits.end_tokens.contains(&token) {
             break FinishReason::EndOfGeneration;
         }
@@ -104,7 +108,7 @@ pub fn generate(
         if sequence.len() == engine.context_size() {
             break FinishReason::ContextFull;
         }
-        logits = engine.extend(sequence, &[token], Wanted::Last, &mut |_| true)?;
+        output = engine.extend(sequence, &[token], wanted, &mut |_| true)?;
     };
     let tokens = history.split_off(prompt.len());
     Ok(Generation {

@@ -15,8 +15,8 @@ use ember_models::Batch;
 use ember_models::SequenceRows;
 use ember_models::batch::slot;
 
-/// Rows of one prefill step: large enough to amortise reading the weights, small enough that Ctrl-C is prompt.
-pub const PREFILL_CHUNK: usize = 256;
+/// Rows of the prefill step of a warm-up: more than the kernels for a few rows take.
+const WARM_UP_ROWS: usize = 32;
 
 /// Owns a model and its KV pool, and runs steps for any number of sequences.
 pub struct Engine {
@@ -31,18 +31,20 @@ pub struct Chunk<'a> {
     pub sequence: &'a mut Sequence,
     /// The tokens, at the positions that follow the sequence's own.
     pub tokens: &'a [u32],
-    /// Which of the rows' logits are wanted.
-    pub logits: Wanted,
+    /// What is wanted of the rows.
+    pub wanted: Wanted,
 }
 
-/// Which rows of a chunk want logits.
+/// What is wanted of a chunk's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// None of them.
+    /// Nothing but their keys and values in the cache.
     Nothing,
-    /// The last row's.
+    /// The last row's logits.
     Last,
-    /// Every row's.
+    /// The last row's likeliest tokens, this many.
+    Likeliest(usize),
+    /// Every row's logits.
     All,
 }
 
@@ -50,12 +52,27 @@ impl Engine {
     /// An engine over a loaded model.
     pub fn new(runner: Box<dyn Runner>) -> Self {
         let pool = BlockPool::new(runner.n_blocks(), runner.block_len());
-        Self { runner, pool, prefill_chunk: PREFILL_CHUNK }
+        let prefill_chunk = runner.prefill_rows();
+        Self { runner, pool, prefill_chunk }
     }
 
     /// Sets the number of rows of a prefill step; the results do not depend on it.
     pub fn set_prefill_chunk(&mut self, rows: usize) {
         self.prefill_chunk = rows.max(1);
+    }
+
+    /// Runs a few steps of each kind, so that a device compiles its kernels before the first request.
+    ///
+    /// # Errors
+    /// Any error of the model.
+    pub fn warm_up(&mut self) -> Result<(), EngineError> {
+        let mut sequence = Sequence::default();
+        let rows = WARM_UP_ROWS.min(self.context_size().saturating_sub(2));
+        let result = self
+            .extend(&mut sequence, &vec![0; rows], Wanted::Last, &mut |_| true)
+            .and_then(|_| self.extend(&mut sequence, &[0], Wanted::Likeliest(1), &mut |_| true));
+        self.truncate(&mut sequence, 0);
+        result.map(|_| ())
     }
 
     /// The model.
@@ -70,7 +87,7 @@ impl Engine {
 
     /// Runs one flat batch over several sequences.
     ///
-    /// Returns the wanted logits, row-major `[wanted rows, vocab]`, in the order of the chunks.
+    /// Returns what is wanted, in the order of the chunks.
     ///
     /// # Errors
     /// [`EngineError::ContextFull`] when the pool has too few blocks, in which case no sequence has changed; any
@@ -96,7 +113,7 @@ impl Engine {
 
     /// Appends `tokens` to a sequence in chunks, calling `progress` with the number of tokens done after each.
     ///
-    /// Returns the wanted logits, row-major. `progress` returning `false` stops early with what has been computed.
+    /// Returns what is wanted. `progress` returning `false` stops early with what has been computed.
     ///
     /// # Errors
     /// As [`step`](Self::step). The sequence then holds the chunks done so far.
@@ -104,24 +121,29 @@ impl Engine {
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
-        logits: Wanted,
+        wanted: Wanted,
         progress: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<f32>, EngineError> {
-        let mut wanted = Vec::new();
+    ) -> Result<RunnerOutput, EngineError> {
+        let mut all = RunnerOutput::default();
         let mut done = 0;
-        for tokens_of_step in tokens.chunks(self.prefill_chunk) {
+        let rows = match wanted {
+            Wanted::All => self.prefill_chunk.min(self.runner.max_logits_rows()),
+            _ => self.prefill_chunk,
+        };
+        for tokens_of_step in tokens.chunks(rows) {
             done += tokens_of_step.len();
-            let of_step = match logits {
-                Wanted::Last if done < tokens.len() => Wanted::Nothing,
+            let of_step = match wanted {
+                Wanted::Last | Wanted::Likeliest(_) if done < tokens.len() => Wanted::Nothing,
                 other => other,
             };
-            let output = self.step(&mut [Chunk { sequence, tokens: tokens_of_step, logits: of_step }])?;
-            wanted.extend(output.logits);
+            let output = self.step(&mut [Chunk { sequence, tokens: tokens_of_step, wanted: of_step }])?;
+            all.logits.extend(output.logits);
+            all.likeliest.extend(output.likeliest);
             if !progress(done) {
                 break;
             }
         }
-        Ok(wanted)
+        Ok(all)
     }
 
     /// Keeps the first `len` tokens of a sequence and frees the blocks behind them.
@@ -139,9 +161,14 @@ fn append_rows(batch: &mut Batch, chunk: &Chunk<'_>, block_len: usize) {
     batch.positions.extend(entries.clone());
     batch.slots.extend(entries.map(|entry| slot(entry, table, block_len)));
     let rows = first_row..batch.len();
-    match chunk.logits {
+    let last = rows.clone().last().map(|row| row as u32);
+    match chunk.wanted {
         Wanted::Nothing => {}
-        Wanted::Last => batch.logits_rows.extend(rows.clone().last().map(|row| row as u32)),
+        Wanted::Last => batch.logits_rows.extend(last),
+        Wanted::Likeliest(k) => {
+            batch.likeliest_rows.extend(last);
+            batch.likeliest = batch.likeliest.max(k);
+        }
         Wanted::All => batch.logits_rows.extend(rows.start as u32..rows.end as u32),
     }
     batch.sequences.push(SequenceRows {

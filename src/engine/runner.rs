@@ -1,7 +1,7 @@
 //! Where the engine meets the model: a flat batch in, host logits out.
 use super::EngineError;
 use ember_loaders::checkpoint::ModelConfig;
-use ember_models::backend::Backend;
+use ember_models::backend::{Backend, TopK, read};
 use ember_models::{Batch, Decoder, KvCache};
 
 /// A model with its KV cache, on whichever backend it was loaded.
@@ -14,6 +14,10 @@ pub trait Runner {
     fn n_blocks(&self) -> usize;
     /// Size of the KV pool in bytes.
     fn kv_bytes(&self) -> usize;
+    /// Rows that a prefill step should have: enough to amortise reading the weights, few enough that Ctrl-C is prompt.
+    fn prefill_rows(&self) -> usize;
+    /// Rows whose logits one step may ask for.
+    fn max_logits_rows(&self) -> usize;
     /// Runs one batch.
     ///
     /// # Errors
@@ -26,6 +30,8 @@ pub trait Runner {
 pub struct RunnerOutput {
     /// Row-major `[batch.logits_rows.len(), vocab]`.
     pub logits: Vec<f32>,
+    /// The likeliest tokens of each of `batch.likeliest_rows`.
+    pub likeliest: Vec<TopK>,
     /// Row-major `[batch.hidden_rows.len(), hidden]`.
     pub hidden: Vec<f32>,
 }
@@ -35,12 +41,21 @@ pub struct DecoderRunner<B: Backend> {
     decoder: Decoder<B>,
     cache: KvCache,
     device: B::Device,
+    prefill_rows: usize,
 }
 
+/// Floats of logits that a step returns at most: of a vocabulary of 150 000, a hundred rows.
+const MAX_LOGITS: usize = 1 << 24;
+
 impl<B: Backend> DecoderRunner<B> {
-    /// Pairs a decoder with its cache.
-    pub fn new(decoder: Decoder<B>, cache: KvCache, device: B::Device) -> Self {
-        Self { decoder, cache, device }
+    /// Pairs a decoder with its cache; `prefill_rows` is lowered to what the device's largest buffer allows.
+    pub fn new(decoder: Decoder<B>, cache: KvCache, device: B::Device, prefill_rows: usize) -> Self {
+        let config = decoder.config();
+        // Gate and up, or queries, keys and values, are one result.
+        let heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim;
+        let widest = (2 * config.ffn_size).max(heads).max(config.hidden_size);
+        let prefill_rows = prefill_rows.min(B::max_elements(&device) / widest).max(1);
+        Self { decoder, cache, device, prefill_rows }
     }
 }
 
@@ -61,16 +76,27 @@ impl<B: Backend> Runner for DecoderRunner<B> {
         self.cache.n_bytes()
     }
 
+    fn prefill_rows(&self) -> usize {
+        self.prefill_rows
+    }
+
+    fn max_logits_rows(&self) -> usize {
+        (MAX_LOGITS.min(B::max_elements(&self.device)) / self.config().vocab_size).max(1)
+    }
+
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
         let output = self.decoder.step(batch, &mut self.cache, &self.device)?;
-        let read = |x: Option<burn::tensor::Tensor<B, 2>>| match x {
-            Some(x) => x.into_data().convert::<f32>().into_vec().expect("converted to f32 just above"),
-            None => Vec::new(),
-        };
-        let (logits, hidden): (Vec<f32>, Vec<f32>) = (read(output.logits), read(output.hidden));
+        let logits = output.logits.map(read).transpose()?.unwrap_or_default();
+        let hidden = output.hidden.map(read).transpose()?.unwrap_or_default();
+        let pick = |logits| B::top_k(logits, batch.likeliest);
+        let likeliest = output.likeliest.map(pick).transpose()?.unwrap_or_default();
         check_finite(&logits, &batch.logits_rows, batch)?;
         check_finite(&hidden, &batch.hidden_rows, batch)?;
-        Ok(RunnerOutput { logits, hidden })
+        // NaN and infinity come first.
+        let first: Vec<f32> =
+            likeliest.iter().filter_map(|row| row.first()).map(|&(_, logit)| logit).collect();
+        check_finite(&first, &batch.likeliest_rows, batch)?;
+        Ok(RunnerOutput { logits, likeliest, hidden })
     }
 }
 

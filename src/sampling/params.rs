@@ -111,6 +111,11 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
+    /// Whether earlier tokens change the logits.
+    pub fn has_penalties(&self) -> bool {
+        self.repeat_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+
     /// Checks every range.
     ///
     /// # Errors

@@ -20,11 +20,8 @@ pub enum SamplingError {
         value: f32,
     },
     /// Every token is banned.
-    #[error("no token can follow: all {vocab} logits are minus infinity")]
-    NoCandidate {
-        /// Size of the vocabulary.
-        vocab: usize,
-    },
+    #[error("no token can follow: all logits are minus infinity")]
+    NoCandidate,
     /// A bias for a token the vocabulary lacks.
     #[error("logit_bias: token {token} is not in the vocabulary of {vocab} tokens")]
     UnknownToken {
@@ -34,6 +31,9 @@ pub enum SamplingError {
         vocab: usize,
     },
 }
+
+/// Most of the likeliest tokens that [`Sampler::likeliest_needed`] asks for.
+const MAX_LIKELIEST: usize = 64;
 
 /// Chooses the tokens of one sequence.
 #[derive(Debug, Clone)]
@@ -77,11 +77,47 @@ impl Sampler {
         self.apply_bias(logits)?;
         self.apply_penalties(logits, history);
         let greedy = self.params.temperature == 0.0;
-        let best = likeliest(logits).ok_or(SamplingError::NoCandidate { vocab: logits.len() })?;
+        let best = likeliest(logits).ok_or(SamplingError::NoCandidate)?;
         if greedy {
             return Ok(best);
         }
         self.filter(logits);
+        Ok(self.draw())
+    }
+
+    /// How many of the likeliest tokens decide the draw, when that is few: then
+    /// [`sample_likeliest`](Self::sample_likeliest) draws as [`sample`](Self::sample) does, and a device need not send
+    /// all logits. `None` when any token's logit may matter: biases, penalties, filters over the whole distribution.
+    pub fn likeliest_needed(&self) -> Option<usize> {
+        let p = &self.params;
+        if !p.logit_bias.is_empty() || p.has_penalties() {
+            return None;
+        }
+        match (p.temperature == 0.0, usize::try_from(p.top_k)) {
+            (true, _) => Some(1),
+            (false, Ok(k @ 1..=MAX_LIKELIEST)) => Some(k),
+            (false, _) => None,
+        }
+    }
+
+    /// Chooses the next token from the [`likeliest_needed`](Self::likeliest_needed) likeliest ones, likeliest first,
+    /// each with its logit.
+    ///
+    /// # Errors
+    /// [`SamplingError`]; never a made-up token.
+    pub fn sample_likeliest(&mut self, likeliest: &[(u32, f32)]) -> Result<u32, SamplingError> {
+        let not_finite = |&&(_, logit): &&(u32, f32)| logit.is_nan() || logit == f32::INFINITY;
+        if let Some(&(token, value)) = likeliest.iter().find(not_finite) {
+            return Err(SamplingError::NotFinite { token, value });
+        }
+        self.candidates.clear();
+        let allowed = likeliest.iter().filter(|(_, logit)| *logit > f32::NEG_INFINITY);
+        self.candidates.extend(allowed.map(|&(id, logit)| Candidate { id, logit }));
+        let best = self.candidates.first().ok_or(SamplingError::NoCandidate)?.id;
+        if self.params.temperature == 0.0 {
+            return Ok(best);
+        }
+        self.filter_candidates();
         Ok(self.draw())
     }
 
@@ -95,7 +131,7 @@ impl Sampler {
 
     fn apply_penalties(&mut self, logits: &mut [f32], history: &[u32]) {
         let p = &self.params;
-        if p.repeat_penalty == 1.0 && p.presence_penalty == 0.0 && p.frequency_penalty == 0.0 {
+        if !p.has_penalties() {
             return;
         }
         let seen = usize::try_from(p.repeat_last_n).map_or(history.len(), |n| n.min(history.len()));
@@ -118,6 +154,12 @@ impl Sampler {
         if p.top_k > 0 {
             filters::top_k(candidates, p.top_k as usize);
         }
+        self.filter_candidates();
+    }
+
+    /// The filters after top-k.
+    fn filter_candidates(&mut self) {
+        let (p, candidates) = (&self.params, &mut self.candidates);
         if p.typical_p < 1.0 {
             filters::typical(candidates, p.typical_p);
         }

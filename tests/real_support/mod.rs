@@ -106,11 +106,13 @@ pub fn assert_agrees(model_file: &str, golden_file: &str) {
     let checkpoint = Checkpoint::open(model(model_file)).expect("a model that is supported");
     let options = PlacementOptions {
         backend: BackendKind::Ndarray,
+        device: 0,
         context_size: Some(512),
         kv_type: KvType::F16,
         threads: None,
     };
-    let mut engine = Engine::new(place(&checkpoint, &options).expect("a model that is supported"));
+    let mut engine =
+        Engine::new(place(&checkpoint, &options, &mut |_| ()).expect("a model that is supported").runner);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/real").join(golden_file);
     let bytes = std::fs::read(path).expect("a committed golden");
     let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
@@ -119,11 +121,11 @@ pub fn assert_agrees(model_file: &str, golden_file: &str) {
         let golden = golden(&file, name);
         let forced = [&golden.prompt[..], &golden.generated[..golden.generated.len() - 1]].concat();
         let mut sequence = Sequence::default();
-        let logits =
+        let output =
             engine.extend(&mut sequence, &forced, Wanted::All, &mut |_| true).expect("a prompt that fits");
         engine.truncate(&mut sequence, 0);
         let vocab = checkpoint.config().vocab_size;
-        let rows = logits.chunks_exact(vocab).skip(golden.prompt.len() - 1);
+        let rows = output.logits.chunks_exact(vocab).skip(golden.prompt.len() - 1);
         let tops = golden.top_ids.chunks_exact(golden.top).zip(golden.top_logprobs.chunks_exact(golden.top));
         for (row, (ids, logprobs)) in rows.zip(tops) {
             agreement.add(row, ids, logprobs);

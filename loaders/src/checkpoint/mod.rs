@@ -115,6 +115,15 @@ impl Checkpoint {
         &self.unused_tensors
     }
 
+    /// Bytes of all weight matrices, the embedding among them.
+    pub fn matrix_bytes(&self) -> usize {
+        let of_block = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+        let blocks =
+            (0..self.config.n_layers).flat_map(|i| of_block.map(|name| format!("blk.{i}.{name}.weight")));
+        let names = ["token_embd.weight", "output.weight"].map(str::to_owned).into_iter().chain(blocks);
+        names.filter_map(|name| self.opt_tensor(&name)).map(|tensor| tensor.bytes.len()).sum()
+    }
+
     /// The tensor of this GGUF name, such as `blk.3.attn_q.weight`.
     ///
     /// # Errors

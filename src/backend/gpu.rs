@@ -1,0 +1,126 @@
+//! What the GPU backends share: CubeCL's configuration, what a device reports, and failures on its thread.
+use crate::engine::{EngineError, Runner, RunnerOutput};
+use burn_cubecl::cubecl::Runtime;
+use burn_cubecl::cubecl::client::ComputeClient;
+use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
+use burn_cubecl::cubecl::config::cache::CacheConfig;
+use burn_cubecl::cubecl::features::Plane;
+use ember_loaders::checkpoint::ModelConfig;
+use ember_models::{Batch, ModelError};
+use indicatif::BinaryBytes;
+use std::path::PathBuf;
+use std::sync::{Mutex, Once, PoisonError};
+
+/// Rows of a prefill step: enough to keep the matrix units busy.
+pub const PREFILL_ROWS: usize = 512;
+
+/// Prepares CubeCL before its first use: compiled kernels go to a cache on disk, and a panic on a device's thread is kept
+/// for [`Watched`]. A `cubecl.toml` in the current folder or above it goes first.
+pub fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        use burn_cubecl::cubecl::config::RuntimeConfig;
+        let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+        if config.compilation.cache.is_none() {
+            config.compilation.cache = kernel_cache().map(CacheConfig::File);
+        }
+        CubeClRuntimeConfig::set(config);
+        keep_device_panics();
+    });
+}
+
+/// `ember/kernels` in the user's folder for caches.
+fn kernel_cache() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let base = if cfg!(windows) {
+        folder("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        folder("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
+    };
+    Some(base?.join("ember/kernels"))
+}
+
+/// The first panic on a thread other than the one that loaded the model.
+static DEVICE_PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// CubeCL runs a device on a thread of its own. When that thread panics (an allocation that the driver refuses, a kernel
+/// that it does not compile), the caller reads zeros and goes on; so the message is kept, and [`Watched`] looks for it.
+fn keep_device_panics() {
+    let engine_thread = std::thread::current().id();
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().id() == engine_thread {
+            return report(panic);
+        }
+        let message = panic.payload_as_str().unwrap_or("unknown failure").to_owned();
+        DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
+    }));
+}
+
+/// What went wrong on a device's thread, if something did.
+pub fn device_failure() -> Option<ModelError> {
+    let panic = DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+    panic.as_ref().map(|message| ModelError::Device(format!("the device failed: {message}")))
+}
+
+/// A runner whose steps fail when the device's thread did.
+pub struct Watched(pub Box<dyn Runner>);
+
+impl Runner for Watched {
+    fn config(&self) -> &ModelConfig {
+        self.0.config()
+    }
+
+    fn block_len(&self) -> usize {
+        self.0.block_len()
+    }
+
+    fn n_blocks(&self) -> usize {
+        self.0.n_blocks()
+    }
+
+    fn kv_bytes(&self) -> usize {
+        self.0.kv_bytes()
+    }
+
+    fn prefill_rows(&self) -> usize {
+        self.0.prefill_rows()
+    }
+
+    fn max_logits_rows(&self) -> usize {
+        self.0.max_logits_rows()
+    }
+
+    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
+        let output = self.0.step(batch);
+        match device_failure() {
+            Some(error) => Err(error.into()),
+            None => output,
+        }
+    }
+}
+
+/// What a device reports, one fact per line.
+pub fn facts<R: Runtime>(client: &ComputeClient<R>) -> Vec<String> {
+    let properties = client.properties();
+    let (hardware, features) = (&properties.hardware, &properties.features);
+    let (min, max) = (hardware.plane_size_min, hardware.plane_size_max);
+    let size = if min == max { min.to_string() } else { format!("{min} to {max}") };
+    let usable = if features.plane.contains(Plane::Ops) { "" } else { ", plane operations not offered" };
+    let mut matrix: Vec<String> = features
+        .matmul
+        .cmma
+        .iter()
+        .map(|unit| format!("{}x{}x{} {}", unit.m, unit.n, unit.k, unit.a_type))
+        .collect();
+    matrix.dedup();
+    vec![
+        format!("compiler: {}", R::name(client)),
+        format!("largest buffer: {}", BinaryBytes(properties.memory.max_page_size)),
+        format!("shared memory: {}", BinaryBytes(hardware.max_shared_memory_size as u64)),
+        format!("planes of {size} units{usable}"),
+        format!("matrix units: {}", if matrix.is_empty() { "none".to_owned() } else { matrix.join(", ") }),
+    ]
+}

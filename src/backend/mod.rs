@@ -1,0 +1,220 @@
+//! The choice of a backend: the only file of this package that depends on which ones are compiled in.
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "gpu")]
+mod gpu;
+#[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+mod wgpu;
+
+use crate::engine::Runner;
+use crate::engine::runner::DecoderRunner;
+use anyhow::{Result, bail};
+use ember_loaders::checkpoint::Checkpoint;
+pub use ember_models::KvType;
+use ember_models::backend::Backend;
+use ember_models::{Decoder, KvCache, WeightFormat};
+use std::fmt;
+
+#[cfg(not(any(feature = "ndarray", feature = "gpu")))]
+compile_error!(
+    "ember needs a backend to run on: build with --features ndarray (the default), vulkan, metal, wgpu or cuda"
+);
+
+/// A backend that a command can run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum BackendKind {
+    /// NVIDIA GPUs through CUDA
+    Cuda,
+    /// Apple GPUs
+    Metal,
+    /// GPUs through Vulkan, kernels as SPIR-V
+    Vulkan,
+    /// GPUs through WebGPU, kernels as WGSL
+    Wgpu,
+    /// The CPU
+    Ndarray,
+}
+
+impl BackendKind {
+    /// The backends of this binary, the default one first.
+    pub const COMPILED: &[Self] = &[
+        #[cfg(feature = "cuda")]
+        Self::Cuda,
+        #[cfg(feature = "metal")]
+        Self::Metal,
+        #[cfg(feature = "vulkan")]
+        Self::Vulkan,
+        #[cfg(feature = "wgpu")]
+        Self::Wgpu,
+        #[cfg(feature = "ndarray")]
+        Self::Ndarray,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Metal => "metal",
+            Self::Vulkan => "vulkan",
+            Self::Wgpu => "wgpu",
+            Self::Ndarray => "ndarray",
+        }
+    }
+
+    fn check_compiled(self) -> Result<()> {
+        if Self::COMPILED.contains(&self) {
+            return Ok(());
+        }
+        let compiled: Vec<&str> = Self::COMPILED.iter().map(|kind| kind.name()).collect();
+        bail!(
+            "this binary was built without the {self} backend: build it with --features {self} (it has: {})",
+            compiled.join(", ")
+        )
+    }
+}
+
+impl Default for BackendKind {
+    fn default() -> Self {
+        Self::COMPILED[0]
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A device that a backend sees.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The backend.
+    pub backend: BackendKind,
+    /// Its number for `--device`.
+    pub index: usize,
+    /// What the driver calls it.
+    pub name: String,
+    /// What is known of it, one fact per line.
+    pub facts: Vec<String>,
+}
+
+/// How to place a model.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacementOptions {
+    /// The backend.
+    pub backend: BackendKind,
+    /// Which of the backend's devices, as [`devices`] numbers them.
+    pub device: usize,
+    /// KV entries in all; `None` is the smaller of the model's context and 8192.
+    pub context_size: Option<usize>,
+    /// Element type of the KV cache.
+    pub kv_type: KvType,
+    /// CPU threads; `None` is one per core.
+    pub threads: Option<usize>,
+}
+
+/// A model on its device.
+pub struct Placed {
+    /// The model.
+    pub runner: Box<dyn Runner>,
+    /// What it runs on, for people.
+    pub device: String,
+    /// Whether its kernels are compiled at their first use: worth a warm-up.
+    pub compiles_kernels: bool,
+}
+
+/// The context size when none is asked for: the model's own may need more memory than the machine has.
+pub const DEFAULT_CONTEXT: usize = 8192;
+
+/// Rows of a prefill step: enough to amortise reading the weights, few enough that Ctrl-C is prompt.
+#[cfg(feature = "ndarray")]
+const CPU_PREFILL_ROWS: usize = 256;
+
+/// The devices that a backend sees.
+///
+/// # Errors
+/// A backend that is not compiled in, or whose driver is not there: the message says what to install.
+pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>> {
+    backend.check_compiled()?;
+    match backend {
+        #[cfg(feature = "cuda")]
+        BackendKind::Cuda => cuda::devices(),
+        #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => wgpu::devices(backend),
+        _ => Ok(vec![DeviceInfo {
+            backend,
+            index: 0,
+            name: "CPU".to_owned(),
+            facts: vec![format!("{} threads", ember_models::cpu_pool().threads())],
+        }]),
+    }
+}
+
+/// Builds the model of a checkpoint on the chosen device, calling `progress` with the bytes of weights placed since its
+/// last call.
+///
+/// # Errors
+/// A backend or device that is not there, a context beyond the model's, a cache or weights that do not fit, or a missing
+/// tensor.
+pub fn place(
+    checkpoint: &Checkpoint,
+    options: &PlacementOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Placed> {
+    options.backend.check_compiled()?;
+    match options.backend {
+        #[cfg(feature = "cuda")]
+        BackendKind::Cuda => cuda::place(checkpoint, options, progress),
+        #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
+            wgpu::place(checkpoint, options, progress)
+        }
+        #[cfg(feature = "ndarray")]
+        BackendKind::Ndarray => place_on_cpu(checkpoint, options, progress),
+        #[allow(
+            unreachable_patterns,
+            reason = "reachable when a backend is left out, which check_compiled reports"
+        )]
+        _ => unreachable!("check_compiled refused what is not compiled in"),
+    }
+}
+
+#[cfg(feature = "ndarray")]
+fn place_on_cpu(
+    checkpoint: &Checkpoint,
+    options: &PlacementOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Placed> {
+    use anyhow::Context;
+    if options.device != 0 {
+        bail!("--device {} does not exist: the CPU is device 0", options.device);
+    }
+    if let Some(threads) = options.threads {
+        ember_models::set_cpu_threads(threads).context("--threads")?;
+    }
+    let device = Default::default();
+    let runner = load::<burn_ndarray::NdArray>(checkpoint, options, device, CPU_PREFILL_ROWS, progress)?;
+    let threads = ember_models::cpu_pool().threads();
+    let device = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
+    Ok(Placed { runner, device, compiles_kernels: false })
+}
+
+fn load<B: Backend>(
+    checkpoint: &Checkpoint,
+    options: &PlacementOptions,
+    device: B::Device,
+    prefill_rows: usize,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Box<dyn Runner>> {
+    let config = checkpoint.config();
+    let entries = options.context_size.unwrap_or(config.context_length.min(DEFAULT_CONTEXT));
+    if entries > config.context_length {
+        bail!("--ctx-size {entries} is beyond the model's context of {}", config.context_length);
+    }
+    if entries == 0 {
+        bail!("--ctx-size must be at least 1");
+    }
+    let cache = KvCache::new::<B>(config, options.kv_type, entries, &device)?;
+    let decoder =
+        Decoder::<B>::load_with(checkpoint, config.clone(), WeightFormat::Packed, &device, progress)?;
+    Ok(Box::new(DecoderRunner::new(decoder, cache, device, prefill_rows)))
+}

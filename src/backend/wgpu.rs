@@ -1,0 +1,125 @@
+//! Vulkan, Metal and WebGPU devices, through wgpu.
+use super::gpu::{self, Watched};
+use super::{BackendKind, DeviceInfo, Placed, PlacementOptions, load};
+use anyhow::{Result, bail};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::Runtime;
+use burn_cubecl::cubecl::future::block_on;
+use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi, Metal, Vulkan};
+use burn_wgpu::{RuntimeOptions, WgpuDevice, WgpuRuntime, init_setup};
+use ember_loaders::checkpoint::Checkpoint;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use wgpu::{AdapterInfo, DeviceType};
+
+/// The Burn backend of all wgpu devices.
+type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
+
+/// See [`devices`](super::devices).
+pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>> {
+    let adapters = adapters(backend);
+    let info = |(index, (adapter, device)): (usize, (AdapterInfo, WgpuDevice))| {
+        open(backend, &device);
+        let mut facts = gpu::facts(&WgpuRuntime::client(&device));
+        facts.insert(0, format!("{} ({})", kind(adapter.device_type), adapter.driver_info.trim()));
+        DeviceInfo { backend, index, name: adapter.name, facts }
+    };
+    Ok(adapters.into_iter().enumerate().map(info).collect())
+}
+
+/// See [`place`](super::place).
+pub fn place(
+    checkpoint: &Checkpoint,
+    options: &PlacementOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Placed> {
+    let backend = options.backend;
+    let mut adapters = adapters(backend);
+    if adapters.is_empty() {
+        let driver = match backend {
+            BackendKind::Metal => "Metal needs macOS",
+            _ => {
+                "install the graphics card's Vulkan driver (on Linux also libvulkan1; mesa-vulkan-drivers brings a slow one for the CPU)"
+            }
+        };
+        bail!("no {backend} device was found: {driver}, or use --backend ndarray for the CPU");
+    }
+    let n = adapters.len();
+    if options.device >= n {
+        bail!("--device {} does not exist: `ember devices` lists {n} for {backend}, from 0", options.device);
+    }
+    let (adapter, device) = adapters.swap_remove(options.device);
+    open(backend, &device);
+    let runner = load::<Wgpu>(checkpoint, options, device, gpu::PREFILL_ROWS, progress);
+    // What happened on the device's thread says more than what it led to.
+    let runner = match gpu::device_failure() {
+        Some(error) => return Err(error.into()),
+        None => runner?,
+    };
+    Ok(Placed { runner: Box::new(Watched(runner)), device: adapter.name, compiles_kernels: true })
+}
+
+/// Opens the device with the backend's graphics API, once.
+fn open(backend: BackendKind, device: &WgpuDevice) {
+    static OPEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    gpu::prepare();
+    // Vulkan and WebGPU name the same device: on this platform they are the same API.
+    if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(format!("{device:?}")) {
+        return;
+    }
+    match backend {
+        BackendKind::Metal => init_setup::<Metal>(device, RuntimeOptions::default()),
+        BackendKind::Vulkan => init_setup::<Vulkan>(device, RuntimeOptions::default()),
+        _ => init_setup::<AutoGraphicsApi>(device, RuntimeOptions::default()),
+    };
+}
+
+/// The adapters of the backend's graphics API, real GPUs first, each as CubeCL names it.
+fn adapters(backend: BackendKind) -> Vec<(AdapterInfo, WgpuDevice)> {
+    let api = match backend {
+        BackendKind::Metal => Metal::backend(),
+        BackendKind::Vulkan => Vulkan::backend(),
+        _ => AutoGraphicsApi::backend(),
+    };
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: api.into(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let mut seen = [0; 3];
+    let mut count = |kind: usize| {
+        seen[kind] += 1;
+        seen[kind] - 1
+    };
+    let mut all: Vec<(AdapterInfo, WgpuDevice)> = block_on(instance.enumerate_adapters(api.into()))
+        .into_iter()
+        .map(|adapter| adapter.get_info())
+        .filter_map(|info| {
+            // CubeCL numbers the adapters of each kind in the order of the driver.
+            let device = match info.device_type {
+                DeviceType::DiscreteGpu => WgpuDevice::DiscreteGpu(count(0)),
+                DeviceType::IntegratedGpu => WgpuDevice::IntegratedGpu(count(1)),
+                DeviceType::VirtualGpu => WgpuDevice::VirtualGpu(count(2)),
+                DeviceType::Cpu => WgpuDevice::Cpu,
+                DeviceType::Other => return None,
+            };
+            Some((info, device))
+        })
+        .collect();
+    all.sort_by_key(|(info, _)| match info.device_type {
+        DeviceType::DiscreteGpu => 0,
+        DeviceType::IntegratedGpu => 1,
+        DeviceType::VirtualGpu => 2,
+        DeviceType::Cpu | DeviceType::Other => 3,
+    });
+    all
+}
+
+fn kind(device: DeviceType) -> &'static str {
+    match device {
+        DeviceType::DiscreteGpu => "discrete GPU",
+        DeviceType::IntegratedGpu => "integrated GPU",
+        DeviceType::VirtualGpu => "virtual GPU",
+        DeviceType::Cpu => "CPU",
+        DeviceType::Other => "other",
+    }
+}
