@@ -7,8 +7,10 @@ pub mod activation;
 mod buffer;
 mod error;
 mod gpu;
+pub mod kv;
 pub mod norm;
 pub mod pick;
+pub mod rope;
 
 pub use buffer::Buffer;
 pub use error::GpuError;

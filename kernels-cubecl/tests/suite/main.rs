@@ -1,5 +1,7 @@
 //! Every kernel against its definition in plain Rust, on the device of the feature that is compiled in.
 mod activation;
 mod device;
+mod kv_reference;
 mod norm;
 mod pick;
+mod rope;

@@ -1,0 +1,296 @@
+//! Pages of keys and values, and how their elements are stored.
+//!
+//! Layout: `[n_blocks][n_kv_heads][block_len]` rows of `row_words` words for the keys of a layer, then the same for its
+//! values, in one allocation. A row holds one head at one position:
+//! - f32: an element per word;
+//! - f16, bf16: two per word, the lower half first;
+//! - q8_0: four signed bytes per word, lowest first, then the f16 steps of the blocks of 32 elements, two per word.
+use crate::{Buffer, Gpu, GpuError};
+use cubecl::prelude::*;
+
+/// Elements of a q8_0 block.
+const Q8_0_LEN: usize = 32;
+
+/// How an element of a key or value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// 32-bit float.
+    F32,
+    /// IEEE 16-bit float, rounded to nearest even.
+    F16,
+    /// The upper half of a 32-bit float, rounded to nearest even.
+    BF16,
+    /// Blocks of 32 signed bytes and one f16 step, rounded as GGUF's reference quantizer does.
+    Q8_0,
+}
+
+impl KvType {
+    /// Elements in a word.
+    pub(crate) fn per_word(self) -> usize {
+        match self {
+            Self::F32 => 1,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q8_0 => 4,
+        }
+    }
+}
+
+/// The layout of a layer's pool of keys, and equally of its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvLayout {
+    /// How an element is stored.
+    pub ty: KvType,
+    /// Positions of a block.
+    pub block_len: usize,
+    /// Heads of keys and of values.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+}
+
+impl KvLayout {
+    /// Words that hold the elements of a row.
+    pub(crate) fn data_words(&self) -> usize {
+        self.head_dim / self.ty.per_word()
+    }
+
+    /// Words of one head at one position.
+    pub fn row_words(&self) -> usize {
+        let steps = if self.ty == KvType::Q8_0 { self.head_dim.div_ceil(2 * Q8_0_LEN) } else { 0 };
+        self.data_words() + steps
+    }
+
+    /// Words of a block of keys, or of values.
+    pub fn block_words(&self) -> usize {
+        self.n_kv_heads * self.block_len * self.row_words()
+    }
+
+    fn check(&self) -> Result<(), GpuError> {
+        let Self { ty, block_len, n_kv_heads, head_dim } = *self;
+        let unit = if ty == KvType::Q8_0 { Q8_0_LEN } else { 2 };
+        if block_len == 0 || n_kv_heads == 0 || head_dim == 0 || head_dim > 256 || head_dim % unit != 0 {
+            let message =
+                format!("no pages of {ty:?} for {n_kv_heads} heads of {head_dim} in blocks of {block_len}");
+            return Err(GpuError::Invalid(message));
+        }
+        Ok(())
+    }
+}
+
+/// The pages of one layer.
+#[derive(Clone, Debug)]
+pub struct KvPages {
+    /// Keys.
+    pub k: Buffer,
+    /// Values.
+    pub v: Buffer,
+    /// Of both.
+    pub layout: KvLayout,
+    /// The allocation behind both, and the word where the values start. Kernels that write bind it as one buffer:
+    /// some devices allow eight per kernel.
+    pub(crate) pool: Option<(Buffer, usize)>,
+}
+
+impl KvPages {
+    /// Zeroed pages.
+    ///
+    /// # Errors
+    /// [`GpuError::TooLarge`] when the device binds no buffer for both keys and values, [`GpuError::Invalid`] when
+    /// there is no such layout.
+    pub fn new<R: Runtime>(gpu: &Gpu<R>, layout: KvLayout, n_blocks: usize) -> Result<Self, GpuError> {
+        layout.check()?;
+        let words = n_blocks.saturating_mul(layout.block_words()).min(u32::MAX as usize);
+        let v_start = words.next_multiple_of(gpu.caps().alignment.div_ceil(4) as usize);
+        let (bytes, limit) = (4 * (v_start + words) as u64, gpu.caps().max_buffer);
+        if bytes > limit {
+            let what = format!("a layer's KV cache of {n_blocks} blocks");
+            return Err(GpuError::TooLarge { what, bytes, limit });
+        }
+        let pool = gpu
+            .client
+            .memory_persistent_allocation((), |()| gpu.empty(v_start + words))
+            .map_err(|error| GpuError::Device(error.to_string()))?;
+        // SAFETY: units past the end do nothing.
+        unsafe {
+            zero_kernel::launch_unchecked::<R>(
+                gpu.launch(),
+                gpu.grid(pool.len.div_ceil(ZERO_UNITS as usize)),
+                CubeDim { x: ZERO_UNITS, y: 1, z: 1 },
+                pool.arg(),
+                pool.len as u32,
+            );
+        }
+        let (k, v) = (pool.slice(0, words), pool.slice(v_start, words));
+        Ok(Self { k, v, layout, pool: Some((pool, v_start)) })
+    }
+
+    /// Contiguous keys and values `[positions, n_kv_heads, head_dim]` as pages to read: blocks of one position each.
+    pub fn dense(k: &Buffer, v: &Buffer, n_kv_heads: usize, head_dim: usize) -> Self {
+        let layout = KvLayout { ty: KvType::F32, block_len: 1, n_kv_heads, head_dim };
+        Self { k: k.clone(), v: v.clone(), layout, pool: None }
+    }
+
+    /// Blocks of keys, and as many of values.
+    pub fn n_blocks(&self) -> usize {
+        self.k.len / self.layout.block_words()
+    }
+}
+
+/// Units of a cube that zeroes.
+const ZERO_UNITS: u32 = 256;
+
+#[cube(launch_unchecked)]
+fn zero_kernel(pool: &mut Array<u32>, len: u32) {
+    if ABSOLUTE_POS < len as usize {
+        pool[ABSOLUTE_POS] = 0;
+    }
+}
+
+/// Element `k` of a word; for q8_0 in steps of its block.
+#[cube]
+pub(crate) fn element(word: u32, #[comptime] k: usize, #[comptime] ty: KvType) -> f32 {
+    match comptime!(ty) {
+        KvType::F32 => f32::reinterpret(word),
+        KvType::F16 => f16_to_f32(word >> comptime!(16 * k as u32)),
+        KvType::BF16 => {
+            if comptime!(k == 0) {
+                f32::reinterpret(word << 16)
+            } else {
+                f32::reinterpret(word & 0xffff_0000u32)
+            }
+        }
+        KvType::Q8_0 => f32::cast_from(i32::cast_from(word << comptime!(24 - 8 * k as u32)) >> 24),
+    }
+}
+
+/// The step of the elements in word `word` of the row that starts at `row`: 1 unless q8_0.
+#[cube]
+pub(crate) fn step(pages: &Array<u32>, row: usize, word: usize, #[comptime] layout: KvLayout) -> f32 {
+    if comptime!(layout.ty == KvType::Q8_0) {
+        let block = word / 8;
+        let pair = pages[row + comptime!(layout.data_words()) + block / 2];
+        f16_to_f32(pair >> (16 * (block % 2) as u32))
+    } else {
+        f32::new(1.0)
+    }
+}
+
+/// Stores a head into the row that starts at `row`, by all units of the cube.
+#[cube]
+pub(crate) fn store_row(
+    head: &SharedMemory<f32>,
+    pages: &mut Array<u32>,
+    row: usize,
+    #[comptime] layout: KvLayout,
+    #[comptime] units: usize,
+) {
+    let data = comptime!(layout.data_words());
+    let mut word = UNIT_POS as usize;
+    while word < data {
+        pages[row + word] = match comptime!(layout.ty) {
+            KvType::F32 => u32::reinterpret(head[word]),
+            KvType::F16 => f32_to_f16(head[2 * word]) | (f32_to_f16(head[2 * word + 1]) << 16),
+            KvType::BF16 => f32_to_bf16(head[2 * word]) | (f32_to_bf16(head[2 * word + 1]) << 16),
+            KvType::Q8_0 => q8_0_word(head, word),
+        };
+        word += units;
+    }
+    if comptime!(layout.ty == KvType::Q8_0) {
+        let blocks = comptime!(layout.head_dim / Q8_0_LEN);
+        let mut pair = UNIT_POS as usize;
+        while pair < comptime!(blocks.div_ceil(2)) {
+            let mut steps = q8_0_step_bits(head, 2 * pair);
+            if 2 * pair + 1 < blocks {
+                steps |= q8_0_step_bits(head, 2 * pair + 1) << 16;
+            }
+            pages[row + data + pair] = steps;
+            pair += units;
+        }
+    }
+}
+
+/// The bits of the largest magnitude in a block of 32 elements. As integers: magnitudes compare like their bits, and
+/// NaN is larger than all.
+#[cube]
+fn largest_bits(head: &SharedMemory<f32>, block: usize) -> u32 {
+    let mut largest = 0u32;
+    for i in 0..comptime!(Q8_0_LEN) {
+        let bits = u32::reinterpret(head[block * comptime!(Q8_0_LEN) + i]) & 0x7fff_ffff;
+        largest = select(bits > largest, bits, largest);
+    }
+    largest
+}
+
+/// The f16 step of a block: NaN where an element is.
+#[cube]
+fn q8_0_step_bits(head: &SharedMemory<f32>, block: usize) -> u32 {
+    let largest = largest_bits(head, block);
+    let step = f32_to_f16(f32::reinterpret(largest) / f32::new(127.0));
+    select(largest > 0x7f80_0000, 0x7e00, step)
+}
+
+/// Four elements in steps of their block, as bytes.
+#[cube]
+fn q8_0_word(head: &SharedMemory<f32>, word: usize) -> u32 {
+    let step = f32::reinterpret(largest_bits(head, word / 8)) / f32::new(127.0);
+    let mut inverse = f32::new(0.0);
+    if step > f32::new(0.0) {
+        inverse = f32::new(1.0) / step;
+    }
+    let mut packed = 0u32;
+    #[unroll]
+    for k in 0..4usize {
+        let x = head[4 * word + k] * inverse;
+        // Halves away from zero; adding a half first would round 0.49999997 up.
+        let whole = f32::floor(f32::abs(x));
+        let up = select(f32::abs(x) - whole >= f32::new(0.5), 1, 0);
+        let magnitude = i32::cast_from(whole) + up;
+        let signed = select(x < f32::new(0.0), -magnitude, magnitude);
+        packed |= (u32::cast_from(signed) & 0xff) << comptime!(8 * k as u32);
+    }
+    packed
+}
+
+/// The value of the lower 16 bits as IEEE half. In integers up to the last step: devices may flush subnormals.
+#[cube]
+pub(crate) fn f16_to_f32(bits: u32) -> f32 {
+    let exponent = bits & 0x7c00;
+    let sign = (bits & 0x8000) << 16;
+    // Both exponents are biased: by 15 and by 127.
+    let normal = ((bits & 0x7fff) << 13) + comptime!(112u32 << 23);
+    let subnormal = u32::reinterpret(f32::cast_from(bits & 0x3ff) * comptime!(1.0f32 / 16_777_216.0));
+    let infinite = ((bits & 0x3ff) << 13) | 0x7f80_0000;
+    let magnitude = select(exponent == 0, subnormal, select(exponent == 0x7c00, infinite, normal));
+    f32::reinterpret(magnitude | sign)
+}
+
+/// The nearest IEEE half, ties to even.
+#[cube]
+pub(crate) fn f32_to_f16(x: f32) -> u32 {
+    let bits = u32::reinterpret(x);
+    let magnitude = bits & 0x7fff_ffff;
+    let rebased = magnitude - comptime!(112u32 << 23);
+    let normal = (rebased + 0xfff + ((rebased >> 13) & 1)) >> 13;
+    // Subnormal halves count in 2^-24: shift the significand by what its exponent lacks.
+    let shift = u32::cast_from(clamp_shift(126 - i32::cast_from(magnitude >> 23)));
+    let significand = (magnitude & 0x007f_ffff) | 0x0080_0000;
+    let subnormal = (significand + ((1u32 << (shift - 1)) - 1) + ((significand >> shift) & 1)) >> shift;
+    let finite = select(magnitude < 0x3880_0000, subnormal, normal);
+    let rounded = select(magnitude >= 0x477f_f000, 0x7c00, finite);
+    let nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+    select(magnitude > 0x7f80_0000, nan, rounded) | ((bits >> 16) & 0x8000)
+}
+
+/// Shifts outside of `1..=25` belong to values that are not subnormal halves, or that round to zero.
+#[cube]
+fn clamp_shift(shift: i32) -> i32 {
+    select(shift < 1, 1, select(shift > 25, 25, shift))
+}
+
+/// The nearest bf16, ties to even.
+#[cube]
+fn f32_to_bf16(x: f32) -> u32 {
+    let bits = u32::reinterpret(x);
+    let rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    select((bits & 0x7fff_ffff) > 0x7f80_0000, (bits >> 16) | 0x40, rounded)
+}
