@@ -5,13 +5,22 @@
 //! Everything stored is `f32` or `u32` (WGSL has no narrower storage); halves and bytes are unpacked from words.
 pub mod activation;
 mod buffer;
+mod dequant;
 mod error;
+mod format;
 mod gpu;
 pub mod kv;
+pub mod linear;
+mod matrix;
 pub mod norm;
+mod pack;
 pub mod pick;
 pub mod rope;
+pub mod rows;
 
 pub use buffer::Buffer;
 pub use error::GpuError;
+pub use format::BlockType;
 pub use gpu::{Capabilities, Gpu, launch_count};
+pub use matrix::DeviceMatrix;
+pub use pack::pack_rows;

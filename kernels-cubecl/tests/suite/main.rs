@@ -1,7 +1,10 @@
 //! Every kernel against its definition in plain Rust, on the device of the feature that is compiled in.
 mod activation;
+mod blocks;
 mod device;
 mod kv_reference;
+mod linear;
 mod norm;
 mod pick;
 mod rope;
+mod rows;

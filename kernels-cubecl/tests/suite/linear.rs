@@ -1,0 +1,128 @@
+//! Products with packed matrices against sums in f64.
+use crate::blocks::{random_rows, weights};
+use crate::device::{TestRuntime, gpu, plane_variants, random, relative_error, upload};
+use ember_kernels_cubecl::{BlockType, Capabilities, DeviceMatrix, Gpu, launch_count, linear, pack_rows};
+
+/// `x · Wᵀ`.
+fn product(x: &[f32], weights: &[f32], cols: usize) -> Vec<f64> {
+    let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
+    x.chunks_exact(cols).flat_map(|x| weights.chunks_exact(cols).map(move |w| dot(x, w))).collect()
+}
+
+/// A matrix on the device and its weights.
+struct Sample {
+    matrix: DeviceMatrix,
+    weights: Vec<f32>,
+}
+
+fn sample(gpu: &Gpu<TestRuntime>, ty: BlockType, rows: usize, cols: usize) -> Sample {
+    let gguf = random_rows(ty, rows, cols, (rows + cols) as u64);
+    let matrix = DeviceMatrix::upload(gpu, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();
+    Sample { matrix, weights: weights(ty, &gguf) }
+}
+
+/// Checks the product of `tokens` rows with all of a sample.
+fn check(gpu: &Gpu<TestRuntime>, sample: &Sample, tokens: usize) {
+    let matrix = &sample.matrix;
+    let x = random(tokens * matrix.cols(), tokens as u64);
+    let y = linear::linear(gpu, &upload(gpu, &x), matrix, 0, &[matrix.rows()]);
+    let error = relative_error(&gpu.read_f32(&y[0]).unwrap(), &product(&x, &sample.weights, matrix.cols()));
+    let shape = (matrix.ty(), matrix.rows(), matrix.cols());
+    assert!(error < 1e-5, "{tokens} x {shape:?} on {gpu:?}: {error}");
+}
+
+#[test]
+fn every_type_multiplies_vectors() {
+    for gpu in plane_variants() {
+        for ty in BlockType::ALL {
+            let sample = sample(&gpu, ty, 21, 768);
+            check(&gpu, &sample, 1);
+            check(&gpu, &sample, 3);
+        }
+    }
+}
+
+#[test]
+fn every_type_multiplies_tiles() {
+    let gpu = gpu();
+    for ty in BlockType::ALL {
+        let sample = sample(&gpu, ty, 70, 256);
+        check(&gpu, &sample, 8);
+    }
+}
+
+#[test]
+fn any_number_of_rows_of_x() {
+    for gpu in plane_variants() {
+        let sample = sample(&gpu, BlockType::Q4_K, 67, 512);
+        for tokens in [1, 2, 3, 4, 5, 16, 17, 32, 33, 64, 65, 130] {
+            check(&gpu, &sample, tokens);
+        }
+    }
+    let gpu = gpu();
+    check(&gpu, &self::sample(&gpu, BlockType::Q8_0, 9, 32), 513);
+}
+
+#[test]
+fn floats_of_any_width() {
+    for gpu in plane_variants() {
+        for (ty, cols) in
+            [(BlockType::F32, 7), (BlockType::F16, 40), (BlockType::BF16, 333), (BlockType::F16, 129)]
+        {
+            let sample = sample(&gpu, ty, 5, cols);
+            for tokens in [1, 2, 9] {
+                check(&gpu, &sample, tokens);
+            }
+        }
+    }
+}
+
+#[test]
+fn large_matrices_take_blocks_of_rows() {
+    for gpu in plane_variants() {
+        for rows in [2049, 8195] {
+            let sample = sample(&gpu, BlockType::Q5_0, rows, 320);
+            check(&gpu, &sample, 1);
+            check(&gpu, &sample, 2);
+        }
+    }
+}
+
+/// Columns `first..first + rows` of `y` `[tokens, all]`.
+fn columns(y: &[f64], all: usize, first: usize, rows: usize) -> Vec<f64> {
+    y.chunks_exact(all).flat_map(|row| row[first..first + rows].to_vec()).collect()
+}
+
+#[test]
+fn segments_of_shards_from_any_row() {
+    let gpu = gpu();
+    let (ty, rows, cols) = (BlockType::Q6_K, 150, 256);
+    let gguf = random_rows(ty, rows, cols, 4);
+    let weights = weights(ty, &gguf);
+    let row_bytes = 4 * pack_rows(ty, cols, &gguf).len() / rows;
+    for rows_per_shard in [1000, 64, 20] {
+        let max_buffer = (row_bytes * rows_per_shard) as u64;
+        let small = gpu.with_capabilities(Capabilities { max_buffer, ..gpu.caps() });
+        let matrix = DeviceMatrix::upload(&small, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();
+        for tokens in [1, 4, 19] {
+            let x = random(tokens * cols, 5);
+            let expected = product(&x, &weights, cols);
+            let x = upload(&gpu, &x);
+            for (first, segments) in [(0, vec![100, 33, 17]), (3, vec![64, 1]), (149, vec![1])] {
+                let launches = launch_count();
+                let y = linear::linear(&gpu, &x, &matrix, first, &segments);
+                let end = first + segments.iter().sum::<usize>();
+                let per_shard = rows.div_ceil(rows.div_ceil(rows_per_shard));
+                let shards = end.div_ceil(per_shard) - first / per_shard;
+                assert_eq!(launch_count() - launches, shards as u64);
+                let mut start = first;
+                for (y, &segment) in y.iter().zip(&segments) {
+                    let expected = columns(&expected, rows, start, segment);
+                    let error = relative_error(&gpu.read_f32(y).unwrap(), &expected);
+                    assert!(error < 1e-5, "{tokens} x {segment} from {start}: {error}");
+                    start += segment;
+                }
+            }
+        }
+    }
+}
