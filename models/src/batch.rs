@@ -21,6 +21,10 @@ pub struct Batch {
     pub sequences: Vec<SequenceRows>,
     /// Rows whose logits are wanted, in output order.
     pub logits_rows: Vec<u32>,
+    /// Rows whose likeliest tokens are wanted, in output order.
+    pub likeliest_rows: Vec<u32>,
+    /// How many of the likeliest tokens.
+    pub likeliest: usize,
     /// Rows whose final normalised hidden state is wanted, in output order.
     pub hidden_rows: Vec<u32>,
 }
@@ -90,6 +94,10 @@ impl Batch {
         }
     }
 
+    fn wanted_rows(&self) -> impl Iterator<Item = &u32> {
+        self.logits_rows.iter().chain(&self.likeliest_rows).chain(&self.hidden_rows)
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.tokens.len()
@@ -134,7 +142,7 @@ impl Batch {
         if let Some(slot) = self.slots.iter().find(|&&slot| slot as usize >= n_slots) {
             return fail(format!("KV slot {slot} is not below the cache size {n_slots}"));
         }
-        if let Some(row) = self.logits_rows.iter().chain(&self.hidden_rows).find(|&&row| row as usize >= n) {
+        if let Some(row) = self.wanted_rows().find(|&&row| row as usize >= n) {
             return fail(format!("row {row} is wanted but the batch has {n}"));
         }
         self.validate_sequences(block_len, n_slots)

@@ -51,6 +51,8 @@ pub struct Block<B: Backend> {
 pub struct StepOutput<B: Backend> {
     /// `[batch.logits_rows.len(), vocab]`, when any were wanted.
     pub logits: Option<Tensor<B, 2>>,
+    /// Logits to pick from, `[batch.likeliest_rows.len(), vocab]`, when any were wanted.
+    pub likeliest: Option<Tensor<B, 2>>,
     /// Normalised final hidden states, `[batch.hidden_rows.len(), hidden]`, when any were wanted.
     pub hidden: Option<Tensor<B, 2>>,
 }
@@ -137,8 +139,12 @@ impl<B: Backend> Decoder<B> {
                 start..row + 1
             })
             .collect();
-        let mut input =
-            self.attention_input(&positions.repeat(batch), Keys::Rows { visible: &visible }, &device);
+        let positions = positions.repeat(batch);
+        let mut input = AttentionInput {
+            rope: self.rope.table(&positions, &device),
+            query_scale: self.query_scale(&positions),
+            keys: Keys::Rows { visible: &visible },
+        };
         let x = self.token_embd.forward(&ids, &device);
         let x = self.output_norm.forward(self.blocks(x, &mut input));
         self.head(x).reshape([batch, seq, self.config.vocab_size])
@@ -156,9 +162,11 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<StepOutput<B>, ModelError> {
         let config = &self.config;
         batch.validate(config.vocab_size, config.hidden_size, cache.layout().block_len, cache.n_slots())?;
-        let plan = B::plan(&batch.slots, &batch.sequences, cache.layout(), device)?;
-        let keys = Keys::Paged { cache, plan };
-        let mut input = self.attention_input(&batch.positions, keys, device);
+        let rope = self.rope.table(&batch.positions, device);
+        let query_scale = self.query_scale(&batch.positions);
+        let (slots, sequences) = (&batch.slots, &batch.sequences);
+        let plan = B::plan(slots, sequences, &rope, query_scale.as_deref(), cache.layout(), device)?;
+        let mut input = AttentionInput { rope, query_scale, keys: Keys::Paged { cache, plan } };
         let x = self.blocks(self.embed(batch, device), &mut input);
         let wanted = |rows: &[u32]| {
             let ids: Vec<i64> = rows.iter().map(|&row| i64::from(row)).collect();
@@ -167,6 +175,7 @@ impl<B: Backend> Decoder<B> {
         };
         Ok(StepOutput {
             logits: wanted(&batch.logits_rows).map(|x| self.head(x)),
+            likeliest: wanted(&batch.likeliest_rows).map(|x| self.head(x)),
             hidden: wanted(&batch.hidden_rows),
         })
     }
@@ -182,21 +191,11 @@ impl<B: Backend> Decoder<B> {
         x
     }
 
-    fn attention_input<'a>(
-        &self,
-        positions: &[u32],
-        keys: Keys<'a>,
-        device: &B::Device,
-    ) -> AttentionInput<'a, B> {
-        let query_scale = self.config.query_scale.as_ref().and_then(|scale| {
-            let values: Vec<f32> = positions.iter().map(|&position| scale.at(position)).collect();
-            let shape = [positions.len(), 1, 1];
-            values
-                .iter()
-                .any(|&s| s != 1.0)
-                .then(|| Tensor::from_data(TensorData::new(values, shape), device))
-        });
-        AttentionInput { rope: self.rope.table(positions, device), query_scale, keys }
+    /// Mistral 3's multiplier of each row's queries, when any differs from one.
+    fn query_scale(&self, positions: &[u32]) -> Option<Vec<f32>> {
+        let scale = self.config.query_scale.as_ref()?;
+        let factors: Vec<f32> = positions.iter().map(|&position| scale.at(position)).collect();
+        factors.iter().any(|&factor| factor != 1.0).then_some(factors)
     }
 
     fn blocks(&self, x: Tensor<B, 2>, input: &mut AttentionInput<'_, B>) -> Tensor<B, 2> {

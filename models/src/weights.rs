@@ -65,9 +65,8 @@ impl<'a, B: Backend> Weights<'a, B> {
             if layers[first].is_some() {
                 continue;
             }
-            let alike = |&i: &usize| {
-                (packed[i].ty(), packed[i].cols()) == (packed[first].ty(), packed[first].cols())
-            };
+            let alike =
+                |&i: &usize| (packed[i].ty(), packed[i].cols()) == (packed[first].ty(), packed[first].cols());
             let group: Vec<usize> = (first..N).filter(alike).collect();
             let matrices = group.iter().map(|&i| packed[i].clone()).collect();
             for (&i, placed) in group.iter().zip(self.place(&names[first], matrices)?) {

@@ -2,7 +2,7 @@
 mod common;
 
 use burn_ndarray::NdArray;
-use common::golden::{EXACT, Reference, fixture, lowest_cosine, paged_logits, reference, worst_position};
+use common::golden::{EXACT, fixture, lowest_cosine, paged_logits, reference, worst_position};
 use common::values;
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig, RopePairing, RopeScaling};
 use ember_models::{Decoder, WeightFormat};

@@ -2,58 +2,23 @@
 mod common;
 
 use burn_ndarray::NdArray;
+use common::invariance::{self, BLOCK, in_pieces, run, tokens};
 use common::{synthetic, values};
-use ember_models::{Batch, Decoder, KvCache, KvType, SequenceRows};
+use ember_models::{Batch, KvCache, KvType};
 
 type B = NdArray;
-
-const BLOCK: usize = KvCache::BLOCK_LEN;
-
-fn tokens(n: usize) -> Vec<u32> {
-    (0..n as u32).map(|i| (i * 37 + 11) % 96).collect()
-}
-
-fn run(model: &Decoder<B>, cache: &mut KvCache, mut batch: Batch) -> Vec<f32> {
-    batch.logits_rows = (0..batch.len() as u32).collect();
-    let output = model.step(&batch, cache, &Default::default()).expect("a valid batch");
-    values(output.logits.expect("every row was wanted"))
-}
-
-/// Logits of all tokens, run in pieces of the given lengths (the last one repeats).
-fn in_pieces(model: &Decoder<B>, ty: KvType, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
-    let n_blocks = tokens.len().div_ceil(BLOCK);
-    // Physical blocks in reverse: nothing may depend on where a block lies.
-    let table: Vec<u32> = (0..n_blocks as u32).rev().collect();
-    let mut cache =
-        KvCache::new::<B>(model.config(), ty, tokens.len(), &Default::default()).expect("a small cache");
-    let (mut logits, mut start, mut piece) = (Vec::new(), 0, pieces.iter().copied());
-    let mut len = 1;
-    while start < tokens.len() {
-        len = piece.next().unwrap_or(len);
-        let end = (start + len).min(tokens.len());
-        let batch = Batch::single(&tokens[start..end], start as u32, &table, BLOCK);
-        logits.extend(run(model, &mut cache, batch));
-        start = end;
-    }
-    logits
-}
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
+fn same_bits(a: &[f32], b: &[f32], what: &str) {
+    assert_eq!(bits(a), bits(b), "{what}");
+}
+
 #[test]
 fn decode_equals_prefill_for_every_length_up_to_260() {
-    for quantized in [false, true] {
-        let model = synthetic::qwen3::<B>(quantized);
-        for ty in [KvType::F16, KvType::F32, KvType::Q8_0] {
-            let tokens = tokens(260);
-            // Row i of a prefill sees exactly i + 1 entries, so one prefill and one token-by-token run cover them all.
-            let prefill = in_pieces(&model, ty, &tokens, &[260]);
-            let decode = in_pieces(&model, ty, &tokens, &[1]);
-            assert_eq!(bits(&prefill), bits(&decode), "{ty:?}, quantized: {quantized}");
-        }
-    }
+    invariance::decode_equals_prefill::<B>(&[KvType::F16, KvType::F32, KvType::Q8_0], same_bits);
 }
 
 #[test]
@@ -68,30 +33,7 @@ fn the_prompt_may_be_cut_anywhere() {
 
 #[test]
 fn a_batch_of_sequences_equals_each_alone() {
-    let model = synthetic::qwen3::<B>(true);
-    let lengths = [1usize, 40, 5, 33];
-    let mut cache = KvCache::new::<B>(model.config(), KvType::F16, 8 * BLOCK, &Default::default())
-        .expect("a small cache");
-    let mut batch = Batch::default();
-    let mut next_block = 0;
-    for (i, &len) in lengths.iter().enumerate() {
-        let blocks = len.div_ceil(BLOCK) as u32;
-        let table: Vec<u32> = (next_block..next_block + blocks).collect();
-        next_block += blocks;
-        let one = Batch::single(&tokens(len + i)[i..], 0, &table, BLOCK);
-        let rows = batch.len()..batch.len() + len;
-        batch.tokens.extend(one.tokens);
-        batch.positions.extend(one.positions);
-        batch.slots.extend(one.slots);
-        batch.sequences.push(SequenceRows { rows, ..one.sequences[0].clone() });
-    }
-    let together = run(&model, &mut cache, batch);
-    let alone: Vec<f32> = lengths
-        .iter()
-        .enumerate()
-        .flat_map(|(i, &len)| in_pieces(&model, KvType::F16, &tokens(len + i)[i..], &[len]))
-        .collect();
-    assert_eq!(bits(&together), bits(&alone));
+    invariance::batch_equals_single::<B>(same_bits);
 }
 
 #[test]

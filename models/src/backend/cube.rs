@@ -5,6 +5,7 @@ use super::{Backend, HeadInput, KvLayout, Pairing, TopK};
 use crate::batch::{SequenceRows, StepPlan};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
+use crate::layers::rope::RopeTable;
 use crate::opaque::Opaque;
 use crate::packed::{DeviceRows, PackedMatrix};
 use burn::tensor::{DType, Shape, Tensor, TensorPrimitive};
@@ -14,8 +15,9 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, IntElement};
 use ember_kernels_cpu::kv::KvType;
 use ember_kernels_cubecl::attention::{self, Plan, SequencePlan};
-use ember_kernels_cubecl::matrix::DeviceMatrix;
-use ember_kernels_cubecl::{Buffer, Gpu, GpuError, activation, format, kv, linear, norm, pick, rope, rows};
+use ember_kernels_cubecl::{
+    BlockType, Buffer, DeviceMatrix, Gpu, GpuError, activation, kv, linear, norm, pick, rope, rows,
+};
 use ember_loaders::gguf::GgmlType;
 use std::ops::Range;
 
@@ -23,6 +25,10 @@ use std::ops::Range;
 type Cube<R, I, BT, const D: usize> = Tensor<CubeBackend<R, f32, I, BT>, D>;
 
 impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, f32, I, BT> {
+    fn max_elements(device: &Self::Device) -> usize {
+        gpu::<R>(device).caps().max_buffer as usize / size_of::<f32>()
+    }
+
     fn place(
         what: &str,
         matrices: Vec<PackedMatrix>,
@@ -56,8 +62,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         for run in weights.chunk_by(|a, b| adjacent(a, b)) {
             let place = device_rows(run[0]);
             let segments: Vec<usize> = run.iter().map(|weight| weight.rows()).collect();
-            let products =
-                linear::linear(&x.gpu, &x.buffer, place.stack.get(), place.first_row, &segments);
+            let products = linear::linear(&x.gpu, &x.buffer, place.stack.get(), place.first_row, &segments);
             outputs.extend(products.into_iter().zip(segments).map(|(y, n)| x.tensor(y, [t, n])));
         }
         outputs
@@ -97,9 +102,9 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         sin: Tensor<Self, 2>,
         pairing: Pairing,
     ) -> Tensor<Self, 3> {
-        let shape @ [_, _, d] = x.dims();
+        let shape @ [t, _, d] = x.dims();
         let x = On::new(x);
-        let y = rope::rope(&x.gpu, &x.buffer, d, &buffer(cos), &buffer(sin), pairing_of(pairing));
+        let y = rope::rope(&x.gpu, &x.buffer, &buffer(cos), &buffer(sin), t, d, pairing_of(pairing));
         x.tensor(y, shape)
     }
 
@@ -119,14 +124,13 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
     ) -> Tensor<Self, 3> {
         let shape = q.dims();
         let [s, g, d] = k.dims();
-        // Rows of keys are pages of one entry each, and every row of queries its own sequence's.
-        let layout = kv::KvLayout { ty: kv::KvType::F32, block_len: 1, n_kv_heads: g, head_dim: d };
-        let pages = kv::KvPages { k: buffer(k), v: buffer(v) };
+        // Rows of keys are pages of one entry each.
+        let pages = kv::KvPages::dense(&buffer(k), &buffer(v), g, d);
         let table: Vec<u32> = (0..s as u32).collect();
         let sequence = SequencePlan { rows: 0..shape[0], block_table: &table, visible: visible.to_vec() };
         let q = On::new(q);
         let plan = Plan::new(&q.gpu, &[sequence], 1).expect("a batch is far below the limit");
-        let y = attention::paged_attention(&q.gpu, &q.buffer, &pages, layout, &plan, scale);
+        let y = attention::paged_attention(&q.gpu, &q.buffer, &pages, &plan, scale);
         q.tensor(y, shape)
     }
 
@@ -139,6 +143,8 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
     fn plan<'a>(
         slots: &'a [u32],
         sequences: &'a [SequenceRows],
+        rope: &RopeTable<Self>,
+        query_scale: Option<&[f32]>,
         layout: KvLayout,
         device: &Self::Device,
     ) -> Result<StepPlan<'a>, ModelError> {
@@ -150,7 +156,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         };
         let parts: Vec<SequencePlan<'_>> = sequences.iter().map(of).collect();
         let on_device = StepOnDevice {
-            slots: gpu.upload("KV slots", slots)?,
+            rows: rope::RowTable::new(&gpu, &rope.cos, &rope.sin, slots, query_scale)?,
             attention: Plan::new(&gpu, &parts, layout.block_len)?,
         };
         Ok(StepPlan { slots, sequences, device: Some(Opaque::new(on_device)) })
@@ -159,42 +165,36 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
     fn rotate_and_write(
         input: HeadInput<'_, Self>,
         pages: &mut KvPages,
-        layout: KvLayout,
+        _layout: KvLayout,
         plan: &StepPlan<'_>,
     ) -> Tensor<Self, 3> {
         let shape = input.q.dims();
         let q = On::new(input.q);
         let (k, v) = (buffer(input.k), buffer(input.v));
-        let (cos, sin) = (buffer(input.rope.cos.clone()), buffer(input.rope.sin.clone()));
         let norms = input.norms.map(|norms| (buffer(norms.q), buffer(norms.k), norms.eps));
-        let query_scale = input.query_scale.map(|scale| buffer(scale.clone()));
         let heads = rope::HeadInput {
             q: &q.buffer,
             k: &k,
             v: &v,
-            cos: &cos,
-            sin: &sin,
             norms: norms.as_ref().map(|(q, k, eps)| (q, k, *eps)),
-            query_scale: query_scale.as_ref(),
             pairing: pairing_of(input.rope.pairing),
         };
-        let slots = &on_device(plan).slots;
-        let rotated = rope::rotate_and_write(&q.gpu, &heads, device_pages(pages), layout_of(layout), slots);
+        let table = &on_device(plan).rows;
+        let rotated = rope::rotate_and_write(&q.gpu, &heads, table, device_pages(pages));
         q.tensor(rotated, shape)
     }
 
     fn paged_attention(
         q: Tensor<Self, 3>,
         pages: &KvPages,
-        layout: KvLayout,
+        _layout: KvLayout,
         plan: &StepPlan<'_>,
         scale: f32,
     ) -> Tensor<Self, 3> {
         let shape = q.dims();
         let q = On::new(q);
         let plan = &on_device(plan).attention;
-        let y =
-            attention::paged_attention(&q.gpu, &q.buffer, device_pages(pages), layout_of(layout), plan, scale);
+        let y = attention::paged_attention(&q.gpu, &q.buffer, device_pages(pages), plan, scale);
         q.tensor(y, shape)
     }
 
@@ -210,7 +210,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
 
 /// A step's tables in device memory.
 struct StepOnDevice {
-    slots: Buffer,
+    rows: rope::RowTable,
     attention: Plan,
 }
 
@@ -248,7 +248,8 @@ fn wrap<R: CubeRuntime, I: IntElement, BT: BoolElement, const D: usize>(
     buffer: Buffer,
     shape: [usize; D],
 ) -> Cube<R, I, BT, D> {
-    let tensor = CubeTensor::new_contiguous(gpu.client, device, Shape::from(shape), buffer.handle, DType::F32);
+    let tensor =
+        CubeTensor::new_contiguous(gpu.client, device, Shape::from(shape), buffer.handle, DType::F32);
     Tensor::from_primitive(TensorPrimitive::Float(tensor))
 }
 
@@ -305,8 +306,8 @@ fn layout_of(layout: KvLayout) -> kv::KvLayout {
     kv::KvLayout { ty, block_len, n_kv_heads, head_dim }
 }
 
-fn block_type(ty: GgmlType) -> format::BlockType {
-    use format::BlockType as To;
+fn block_type(ty: GgmlType) -> BlockType {
+    use BlockType as To;
     match ty {
         GgmlType::F32 => To::F32,
         GgmlType::F16 => To::F16,

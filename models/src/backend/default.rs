@@ -110,7 +110,11 @@ pub fn rotate<B: Backend>(input: &HeadInput<'_, B>) -> (Tensor<B, 3>, Tensor<B, 
     let q = input.rope.apply(norm(input.q.clone(), |norms| &norms.q));
     let k = input.rope.apply(norm(input.k.clone(), |norms| &norms.k));
     match input.query_scale {
-        Some(scale) => (q * scale.clone(), k),
+        Some(scale) => {
+            let factors = TensorData::new(scale.to_vec(), [scale.len(), 1, 1]);
+            let factors = Tensor::from_data(factors, &q.device());
+            (q * factors, k)
+        }
         None => (q, k),
     }
 }
@@ -156,9 +160,14 @@ pub fn top_k<B: Backend>(logits: Tensor<B, 2>, k: usize) -> Result<Vec<TopK>, Mo
     // NaN, of either sign, before everything.
     let key = |logit: f32| if logit.is_nan() { f32::INFINITY } else { logit };
     let pick = |row: &[f32]| {
+        let likelier =
+            |a: &u32, b: &u32| key(row[*b as usize]).total_cmp(&key(row[*a as usize])).then(a.cmp(b));
         let mut order: Vec<u32> = (0..vocab as u32).collect();
-        order.sort_by(|&a, &b| key(row[b as usize]).total_cmp(&key(row[a as usize])).then(a.cmp(&b)));
-        order.truncate(k);
+        if k < vocab {
+            order.select_nth_unstable_by(k, likelier);
+            order.truncate(k);
+        }
+        order.sort_unstable_by(likelier);
         order.into_iter().map(|id| (id, row[id as usize])).collect()
     };
     Ok(read(logits)?.chunks_exact(vocab).map(pick).collect())

@@ -32,8 +32,8 @@ pub struct HeadInput<'a, B: Backend> {
     pub norms: Option<HeadNorms<B>>,
     /// Angles of the rows.
     pub rope: &'a RopeTable<B>,
-    /// Mistral 3's multiplier of each row's rotated queries, `[t, 1, 1]`.
-    pub query_scale: Option<&'a Tensor<B, 3>>,
+    /// Mistral 3's multiplier of each row's rotated queries, `t` numbers.
+    pub query_scale: Option<&'a [f32]>,
 }
 
 /// RMSNorm of single heads.
@@ -54,6 +54,12 @@ pub type TopK = Vec<(u32, f32)>;
 ///
 /// Shapes: `t` rows (tokens of all sequences), `h` query heads, `g` key/value heads, `d` head width.
 pub trait Backend: burn::tensor::backend::Backend {
+    /// Elements that one tensor may have at most: callers bound the rows of a step by it.
+    fn max_elements(device: &Self::Device) -> usize {
+        let _ = device;
+        usize::MAX
+    }
+
     /// Moves matrices of one block type and width to where products read them, side by side, so that
     /// [`packed_linear`](Self::packed_linear) over all of them is one launch. `what` names them in errors; `progress`
     /// is called with the bytes moved since its last call.
@@ -151,22 +157,24 @@ pub trait Backend: burn::tensor::backend::Backend {
         KvPages::host(layout, n_blocks)
     }
 
-    /// Prepares a step's slots and sequences for the layers.
+    /// Prepares for the layers what a step's rows have in common: their slots, sequences, angles and query multipliers.
     ///
     /// # Errors
     /// [`ModelError::Device`] when the device cannot hold the tables.
     fn plan<'a>(
         slots: &'a [u32],
         sequences: &'a [SequenceRows],
+        rope: &RopeTable<Self>,
+        query_scale: Option<&[f32]>,
         layout: KvLayout,
         device: &Self::Device,
     ) -> Result<StepPlan<'a>, ModelError> {
-        let _ = (layout, device);
+        let _ = (rope, query_scale, layout, device);
         Ok(StepPlan { slots, sequences, device: None })
     }
 
     /// Normalises, rotates and scales queries and keys, writes keys and values into the rows' slots of the layer's pages,
-    /// in place, and returns the queries.
+    /// in place, and returns the queries. The plan was made with the same angles and multipliers.
     ///
     /// # Shapes
     /// See [`HeadInput`]; the result is `[t, h, d]`.
@@ -209,7 +217,9 @@ pub trait Backend: burn::tensor::backend::Backend {
 ///
 /// # Errors
 /// [`ModelError::Device`] when the device failed at what leads to them.
-pub fn read<B: burn::tensor::backend::Backend, const D: usize>(x: Tensor<B, D>) -> Result<Vec<f32>, ModelError> {
+pub fn read<B: burn::tensor::backend::Backend, const D: usize>(
+    x: Tensor<B, D>,
+) -> Result<Vec<f32>, ModelError> {
     let data = x.try_into_data().map_err(|error| ModelError::Device(error.to_string()))?;
     Ok(data.convert::<f32>().into_vec().expect("converted to f32 just above"))
 }

@@ -34,8 +34,8 @@ pub struct Attention<B: Backend> {
 pub struct AttentionInput<'a, B: Backend> {
     /// Angles of the rows.
     pub rope: RopeTable<B>,
-    /// Mistral 3's multiplier of each row's queries, `[t, 1, 1]`, when any differs from one.
-    pub query_scale: Option<Tensor<B, 3>>,
+    /// Mistral 3's multiplier of each row's queries, when any differs from one.
+    pub query_scale: Option<Vec<f32>>,
     /// Where keys and values come from.
     pub keys: Keys<'a>,
 }
@@ -94,7 +94,7 @@ impl<B: Backend> Attention<B> {
             v: heads(v),
             norms: self.head_norms(),
             rope: &input.rope,
-            query_scale: input.query_scale.as_ref(),
+            query_scale: input.query_scale.as_deref(),
         };
         let mixed = match &mut input.keys {
             Keys::Rows { visible } => {

@@ -2,6 +2,7 @@
 use crate::backend::{Backend, Pairing};
 use burn::tensor::{Tensor, TensorData};
 use ember_loaders::checkpoint::{RopeConfig, RopePairing};
+use std::cell::OnceCell;
 
 /// The rotation frequencies of a model, ready to be turned into angles.
 #[derive(Clone, Debug)]
@@ -13,15 +14,18 @@ pub struct Rope {
     pairing: Pairing,
 }
 
-/// Cosines and sines of one step's rows, shared by all layers.
+/// Cosines and sines of one step's rows, shared by all layers: in host memory, and as tensors once an operation asks.
 #[derive(Clone, Debug)]
 pub struct RopeTable<B: Backend> {
     /// `[t, rotated / 2]`.
-    pub cos: Tensor<B, 2>,
+    pub cos: Vec<f32>,
     /// `[t, rotated / 2]`.
-    pub sin: Tensor<B, 2>,
+    pub sin: Vec<f32>,
     /// Which elements form a pair.
     pub pairing: Pairing,
+    rows: usize,
+    device: B::Device,
+    tensors: OnceCell<[Tensor<B, 2>; 2]>,
 }
 
 impl Rope {
@@ -39,23 +43,35 @@ impl Rope {
     /// The angle is rounded to f32 before its cosine is taken, as the reference implementations do: at position
     /// 100 000 that rounding is a few thousandths of a radian, and models were trained with it.
     pub fn table<B: Backend>(&self, positions: &[u32], device: &B::Device) -> RopeTable<B> {
-        let shape = [positions.len(), self.inv_freq.len()];
         let angles = || {
             positions.iter().flat_map(|&p| self.inv_freq.iter().map(move |freq| f64::from(p as f32 * freq)))
         };
-        let table = |values: Vec<f32>| Tensor::from_data(TensorData::new(values, shape), device);
-        RopeTable {
-            cos: table(angles().map(|angle| angle.cos() as f32 * self.magnitude).collect()),
-            sin: table(angles().map(|angle| angle.sin() as f32 * self.magnitude).collect()),
-            pairing: self.pairing,
-        }
+        let cos = angles().map(|angle| angle.cos() as f32 * self.magnitude).collect();
+        let sin = angles().map(|angle| angle.sin() as f32 * self.magnitude).collect();
+        RopeTable::new(cos, sin, positions.len(), self.pairing, device)
     }
 }
 
 impl<B: Backend> RopeTable<B> {
+    /// A table of `rows` rows; `cos` and `sin` are `[rows, rotated / 2]`.
+    pub fn new(cos: Vec<f32>, sin: Vec<f32>, rows: usize, pairing: Pairing, device: &B::Device) -> Self {
+        Self { cos, sin, pairing, rows, device: device.clone(), tensors: OnceCell::new() }
+    }
+
+    /// Cosines and sines, `[t, rotated / 2]` each.
+    pub fn tensors(&self) -> &[Tensor<B, 2>; 2] {
+        self.tensors.get_or_init(|| {
+            [&self.cos, &self.sin].map(|values| {
+                let shape = [self.rows, values.len() / self.rows.max(1)];
+                Tensor::from_data(TensorData::new(values.clone(), shape), &self.device)
+            })
+        })
+    }
+
     /// # Shapes
     /// `[t, heads, d]` to `[t, heads, d]`.
     pub fn apply(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        B::rope(x, self.cos.clone(), self.sin.clone(), self.pairing)
+        let [cos, sin] = self.tensors();
+        B::rope(x, cos.clone(), sin.clone(), self.pairing)
     }
 }

@@ -1,6 +1,7 @@
 //! Shared by the test targets: seeded numbers and comparisons.
 #![allow(dead_code, reason = "every test target uses its own part of this module")]
 pub mod golden;
+pub mod invariance;
 pub mod ops;
 pub mod synthetic;
 

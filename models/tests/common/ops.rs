@@ -96,15 +96,15 @@ pub fn rope<B: Backend>() {
             let fast = table.apply(tensor(8, [5, 3, 32], &Default::default()));
             let table = rope_table::<D>(5, half, pairing);
             let x = tensor::<D, 3>(8, [5, 3, 32], &Default::default());
-            let defined = default::rope(x, table.cos, table.sin, pairing);
+            let [cos, sin] = table.tensors().clone();
+            let defined = default::rope(x, cos, sin, pairing);
             assert_close(fast, defined, 1e-6, &format!("{pairing:?} {half}"));
         }
     }
 }
 
 fn rope_table<B: Backend>(t: usize, half: usize, pairing: Pairing) -> RopeTable<B> {
-    let device = Default::default();
-    RopeTable { cos: tensor(9, [t, half], &device), sin: tensor(10, [t, half], &device), pairing }
+    RopeTable::new(random(9, t * half), random(10, t * half), t, pairing, &Default::default())
 }
 
 /// Causal rows and a bidirectional sequence.
@@ -148,7 +148,8 @@ fn attend<B: Backend>(ty: KvType, qwen3: bool, defined: bool) -> Tensor<B, 3> {
         ..SequenceRows::default()
     }];
     let norms = HeadNorms { q: tensor(17, [d], &device), k: tensor(18, [d], &device), eps: 1e-6 };
-    let query_scale = tensor(19, [t, 1, 1], &device);
+    let query_scale = random(19, t);
+    let query_scale = (!qwen3).then_some(query_scale.as_slice());
     let rope = rope_table(t, d / 2, if qwen3 { Pairing::Half } else { Pairing::Adjacent });
     let input = HeadInput {
         q: tensor(16, [t, h, d], &device),
@@ -156,7 +157,7 @@ fn attend<B: Backend>(ty: KvType, qwen3: bool, defined: bool) -> Tensor<B, 3> {
         v: tensor(15, [t, g, d], &device),
         norms: qwen3.then_some(norms),
         rope: &rope,
-        query_scale: (!qwen3).then_some(&query_scale),
+        query_scale,
     };
     if defined {
         let plan = StepPlan { slots: &slots, sequences: &sequences, device: None };
@@ -164,7 +165,7 @@ fn attend<B: Backend>(ty: KvType, qwen3: bool, defined: bool) -> Tensor<B, 3> {
         let q = default::rotate_and_write(input, &mut pages, layout, &plan);
         return default::paged_attention(q, &pages, layout, &plan, 0.2);
     }
-    let plan = B::plan(&slots, &sequences, layout, &device).expect("a small plan");
+    let plan = B::plan(&slots, &sequences, &rope, query_scale, layout, &device).expect("a small plan");
     let mut pages = B::kv_pages(layout, 6, &device).expect("small pages");
     let q = B::rotate_and_write(input, &mut pages, layout, &plan);
     B::paged_attention(q, &pages, layout, &plan, 0.2)
