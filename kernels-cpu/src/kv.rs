@@ -1,6 +1,6 @@
 //! Pages of keys and values: their layout, and writing them in place.
 
-use half::f16;
+use half::{bf16, f16};
 use thiserror::Error;
 
 use crate::float::dispatch;
@@ -22,6 +22,8 @@ pub enum KvType {
     /// 16-bit float.
     #[default]
     F16,
+    /// The upper half of a 32-bit float: the range of f32, three digits less precise than f16.
+    BF16,
     /// GGUF's blocks of 32 signed bytes and one f16 step: 8.5 bits per element.
     Q8_0,
 }
@@ -86,7 +88,7 @@ impl KvLayout {
     pub fn row_bytes(&self) -> usize {
         match self.ty {
             KvType::F32 => 4 * self.head_dim,
-            KvType::F16 => 2 * self.head_dim,
+            KvType::F16 | KvType::BF16 => 2 * self.head_dim,
             KvType::Q8_0 => self.head_dim / Q8_0_LEN * Q8_0_BYTES,
         }
     }
@@ -107,7 +109,7 @@ impl KvLayout {
 /// Writes the keys and values of `slots.len()` tokens into the pools of one layer, in place.
 ///
 /// `k`, `v`: `[tokens, n_kv_heads, head_dim]`; `slots[t]` is block number x `block_len` + position in the block.
-/// Rounding is to nearest even for f16; for q8_0 it is that of GGUF's reference quantizer. A q8_0 block that holds a
+/// Rounding is to nearest even for f16 and bf16; for q8_0 it is that of GGUF's reference quantizer. A q8_0 block that holds a
 /// NaN reads back as NaN.
 ///
 /// # Panics
@@ -174,6 +176,7 @@ impl Kernel for WriteHead<'_> {
             match ty {
                 KvType::F32 => write_f32(row, to),
                 KvType::F16 => write_f16(s, row, to),
+                KvType::BF16 => write_bf16(row, to),
                 KvType::Q8_0 => write_q8_0(row, to),
             }
         }
@@ -196,6 +199,13 @@ fn write_f16<S: Simd>(s: S, row: &[f32], to: &mut [u8]) {
     }
     for (x, to) in tail.iter().zip(to_tail.as_chunks_mut::<2>().0) {
         *to = f16::from_f32(*x).to_ne_bytes();
+    }
+}
+
+#[inline(always)]
+fn write_bf16(row: &[f32], to: &mut [u8]) {
+    for (x, to) in row.iter().zip(to.as_chunks_mut::<2>().0) {
+        *to = bf16::from_f32(*x).to_ne_bytes();
     }
 }
 

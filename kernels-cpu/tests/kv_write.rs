@@ -5,7 +5,7 @@ mod attention_support;
 use attention_support::{KV_TYPES, Random};
 use ember_kernels_cpu::kv::{KvLayout, KvLayoutError, KvType, kv_write, kv_write_with};
 use ember_kernels_cpu::{Isa, ThreadPool};
-use half::f16;
+use half::{bf16, f16};
 
 /// Every f16, the midpoints between neighbours, and a step to either side of those.
 fn f16_borders() -> Vec<f32> {
@@ -51,6 +51,24 @@ fn f16_is_rounded_to_nearest_even() {
     let odd: Vec<f32> = x[..20 * 99].to_vec();
     for pool in written(KvType::F16, 20, &odd) {
         assert!(pool == expected[..2 * odd.len()]);
+    }
+}
+
+#[test]
+fn bf16_is_rounded_to_nearest_even() {
+    // Numbers on both sides of every border, the borders themselves, and what is not finite.
+    let bits = (0..0x300u32).map(|i| 0x3f7f_fe80 + 0x7f * i).chain([
+        0x3f80_8000,
+        0x3f81_8000,
+        0x7f80_0000,
+        0x7f7f_ffff,
+    ]);
+    let mut x: Vec<f32> = bits.map(f32::from_bits).collect();
+    x.extend(Random(3).floats(64 * 20 - x.len() % 64));
+    x.truncate(x.len() / 64 * 64);
+    let expected: Vec<u8> = x.iter().flat_map(|x| bf16::from_f32(*x).to_ne_bytes()).collect();
+    for pool in written(KvType::BF16, 64, &x) {
+        assert!(pool == expected);
     }
 }
 

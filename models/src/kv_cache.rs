@@ -67,6 +67,7 @@ pub fn read_entries(layout: &KvLayout, pool: &[u8], block_table: &[u32], entries
     let ty = match layout.ty {
         KvType::F32 => GgmlType::F32,
         KvType::F16 => GgmlType::F16,
+        KvType::BF16 => GgmlType::BF16,
         KvType::Q8_0 => GgmlType::Q8_0,
     };
     let mut out = vec![0.0; entries * layout.n_kv_heads * layout.head_dim];

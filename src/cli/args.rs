@@ -45,6 +45,8 @@ pub struct ContextArgs {
 pub enum KvCacheType {
     /// 2 bytes per element
     F16,
+    /// 2 bytes per element, with the range of f32 and less precision than f16
+    Bf16,
     /// 4 bytes per element
     F32,
     /// 34 bytes per 32 elements
@@ -57,6 +59,7 @@ impl KvCacheType {
     pub fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
+            Self::Bf16 => "bf16",
             Self::F32 => "f32",
             Self::Q8_0 => "q8_0",
         }
@@ -67,6 +70,7 @@ impl From<KvCacheType> for KvType {
     fn from(ty: KvCacheType) -> Self {
         match ty {
             KvCacheType::F16 => Self::F16,
+            KvCacheType::Bf16 => Self::BF16,
             KvCacheType::F32 => Self::F32,
             KvCacheType::Q8_0 => Self::Q8_0,
         }

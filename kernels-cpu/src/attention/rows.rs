@@ -1,6 +1,6 @@
 //! Reading the keys or values of one head, whatever their type, as eight f32 lanes at a time.
 
-use half::f16;
+use half::{bf16, f16};
 
 use crate::float::lanes::{F32x8, Simd};
 use crate::kv::{Q8_0_BYTES, Q8_0_LEN};
@@ -36,6 +36,13 @@ pub(super) struct F32Rows<'a> {
 /// f16 rows.
 #[derive(Clone, Copy)]
 pub(super) struct F16Rows<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+}
+
+/// bf16 rows.
+#[derive(Clone, Copy)]
+pub(super) struct Bf16Rows<'a> {
     bytes: &'a [u8],
     stride: usize,
 }
@@ -120,6 +127,32 @@ impl<'a> StoredRows<'a> for F16Rows<'a> {
     fn element(self, row: usize, element: usize) -> f32 {
         let bytes = &self.bytes[row * self.stride + 2 * element..][..2];
         f16::from_ne_bytes(bytes.try_into().expect("two bytes")).to_f32()
+    }
+}
+
+impl Rows for Bf16Rows<'_> {
+    #[inline(always)]
+    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        s.load_bf16(unsafe { bytes_at(self.bytes, row * self.stride + 16 * octet) })
+    }
+    #[inline(always)]
+    fn prefetch(self, row: usize, octet: usize, octets: usize) {
+        prefetch_bytes(self.bytes, row * self.stride + 16 * octet, 16 * octets);
+    }
+}
+
+impl<'a> StoredRows<'a> for Bf16Rows<'a> {
+    const DIRECT_ROWS: usize = 4;
+
+    #[inline(always)]
+    fn new(bytes: &'a [u8], stride: usize) -> Self {
+        Self { bytes, stride }
+    }
+    #[inline(always)]
+    fn element(self, row: usize, element: usize) -> f32 {
+        let bytes = &self.bytes[row * self.stride + 2 * element..][..2];
+        bf16::from_ne_bytes(bytes.try_into().expect("two bytes")).to_f32()
     }
 }
 

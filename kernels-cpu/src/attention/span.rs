@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::rows::{F16Rows, F32Rows, Q8Rows, Rows, StoredRows, WideRows};
+use super::rows::{Bf16Rows, F16Rows, F32Rows, Q8Rows, Rows, StoredRows, WideRows};
 use super::softmax::States;
 use super::tile::{accumulate, score};
 use crate::float::dispatch;
@@ -60,6 +60,7 @@ impl Span<'_> {
         match self.view.ty {
             KvType::F32 => dispatch(isa, Typed::<F32Rows>(self, PhantomData)),
             KvType::F16 => dispatch(isa, Typed::<F16Rows>(self, PhantomData)),
+            KvType::BF16 => dispatch(isa, Typed::<Bf16Rows>(self, PhantomData)),
             KvType::Q8_0 => dispatch(isa, Typed::<Q8Rows>(self, PhantomData)),
         }
     }

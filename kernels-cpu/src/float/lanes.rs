@@ -4,7 +4,7 @@
 //! instruction set. Every method is a fixed sequence of correctly rounded IEEE operations and
 //! nothing is reassociated, so the [`Scalar`] build of a kernel is the twin of each fast one.
 
-use half::f16;
+use half::{bf16, f16};
 
 /// Eight f32 values, aligned so that one vector load never straddles a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,6 +47,8 @@ pub(crate) trait Simd: Copy {
     fn widen_f16(self, x: [u8; 2]) -> f32;
     /// Reads eight native-endian f16 and widens them (exact).
     fn load_f16(self, x: &[u8; 16]) -> Self::F;
+    /// Reads eight native-endian bf16 and widens them (exact).
+    fn load_bf16(self, x: &[u8; 16]) -> Self::F;
     /// Reads eight signed bytes and widens them (exact).
     fn load_i8(self, x: &[u8; 8]) -> Self::F;
     /// Writes eight f32.
@@ -127,6 +129,10 @@ impl Simd for Scalar {
     #[inline(never)]
     fn load_f16(self, x: &[u8; 16]) -> F32x8 {
         F32x8(std::array::from_fn(|i| f16::from_ne_bytes([x[2 * i], x[2 * i + 1]]).to_f32()))
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u8; 16]) -> F32x8 {
+        F32x8(std::array::from_fn(|i| bf16::from_ne_bytes([x[2 * i], x[2 * i + 1]]).to_f32()))
     }
     #[inline(always)]
     fn load_i8(self, x: &[u8; 8]) -> F32x8 {

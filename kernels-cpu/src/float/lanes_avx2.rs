@@ -60,6 +60,14 @@ impl Simd for Avx2 {
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())) }
     }
     #[inline(always)]
+    fn load_bf16(self, x: &[u8; 16]) -> __m256 {
+        // SAFETY: see above. A bf16 is the upper half of an f32.
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
     fn load_i8(self, x: &[u8; 8]) -> __m256 {
         // SAFETY: see above.
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x.as_ptr().cast()))) }

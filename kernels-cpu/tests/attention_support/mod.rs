@@ -6,9 +6,9 @@ use std::ops::Range;
 use ember_kernels_cpu::attention::{AttentionRows, PagedKv, Queries, paged_attention_with};
 use ember_kernels_cpu::kv::{KvLayout, KvType, kv_write_with};
 use ember_kernels_cpu::{Isa, ThreadPool};
-use half::f16;
+use half::{bf16, f16};
 
-pub const KV_TYPES: [KvType; 3] = [KvType::F32, KvType::F16, KvType::Q8_0];
+pub const KV_TYPES: [KvType; 4] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0];
 
 /// A seeded generator (SplitMix64).
 pub struct Random(pub u64);
@@ -45,6 +45,7 @@ pub fn stored(ty: KvType, row: &[f32]) -> Vec<f32> {
     match ty {
         KvType::F32 => row.to_vec(),
         KvType::F16 => row.iter().map(|x| f16::from_f32(*x).to_f32()).collect(),
+        KvType::BF16 => row.iter().map(|x| bf16::from_f32(*x).to_f32()).collect(),
         KvType::Q8_0 => row
             .chunks(32)
             .flat_map(|block| {

@@ -301,6 +301,7 @@ fn layout_of(layout: KvLayout) -> kv::KvLayout {
     let ty = match ty {
         KvType::F32 => kv::KvType::F32,
         KvType::F16 => kv::KvType::F16,
+        KvType::BF16 => kv::KvType::BF16,
         KvType::Q8_0 => kv::KvType::Q8_0,
     };
     kv::KvLayout { ty, block_len, n_kv_heads, head_dim }
