@@ -2,7 +2,8 @@
 use crate::buffer::Buffer;
 use crate::error::GpuError;
 use cubecl::client::ComputeClient;
-use cubecl::features::Plane;
+use cubecl::features::{MmaConfig, Plane, TypeUsage};
+use cubecl::ir::{DeviceProperties, ElemType, FloatKind};
 use cubecl::prelude::*;
 use std::cell::Cell;
 use std::fmt;
@@ -20,6 +21,36 @@ pub struct Capabilities {
     pub shared_memory: usize,
     /// Units of a cube.
     pub max_units: u32,
+    /// The matrix units, where there are any that the products can use.
+    pub matrix: Option<MatrixUnit>,
+}
+
+/// What multiplies square fragments of f16 into f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixUnit {
+    /// Rows, columns and depth of a fragment.
+    pub size: u32,
+    /// Units of the plane that shares a fragment.
+    pub plane: u32,
+    /// Whether fragments of bf16 work as well.
+    pub bf16: bool,
+}
+
+impl MatrixUnit {
+    /// Planes that divide a cube of the products among them evenly.
+    const PLANES: [u32; 2] = [32, 64];
+
+    fn new(properties: &DeviceProperties, plane: Option<u32>) -> Option<Self> {
+        let plane = plane.filter(|plane| Self::PLANES.contains(plane))?;
+        let supported = |kind: FloatKind, size| {
+            let (narrow, wide) = (ElemType::Float(kind).into(), ElemType::Float(FloatKind::F32).into());
+            let config = MmaConfig { a_type: narrow, b_type: narrow, cd_type: wide, m: size, n: size, k: size };
+            properties.features.matmul.cmma.contains(&config)
+                && properties.type_usage(narrow).is_superset(TypeUsage::Conversion | TypeUsage::Buffer)
+        };
+        let size = [16, 8].into_iter().find(|&size| supported(FloatKind::F16, size))?;
+        Some(Self { size, plane, bf16: supported(FloatKind::BF16, size) })
+    }
 }
 
 /// Largest buffer, also on devices that allow more: `u32` word indices and one gibibyte pages reach further than
@@ -63,6 +94,7 @@ impl<R: Runtime> Gpu<R> {
             alignment: properties.memory.alignment,
             shared_memory: hardware.max_shared_memory_size,
             max_units: hardware.max_units_per_cube,
+            matrix: MatrixUnit::new(properties, plane),
         };
         Self { client, caps }
     }

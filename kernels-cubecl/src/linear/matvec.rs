@@ -5,7 +5,7 @@
 //! lanes read neighbouring words. A group of `x` is loaded once for all rows of the block and a group of weights is
 //! decoded once for all rows of `x`; its scale multiplies the sum over the group. Lanes are added up at the end, by a
 //! plane operation or by a tree in shared memory. Moved: the packed rows once; `x` comes from cache.
-use super::{Outputs, Product, load_group, output_word};
+use super::{Outputs, Product, load_floats, load_group, output_word};
 use crate::dequant::{Layout, codes, scale};
 use crate::format::Format;
 use cubecl::prelude::*;
@@ -172,7 +172,7 @@ fn add_up(sums: &mut Array<f32>, #[comptime] count: u32, #[comptime] units: u32)
 
 /// The product with at most four rows of `x`.
 pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
-    let Product { gpu, x, matrix, shard, y, tokens, span, .. } = *product;
+    let Product { gpu, x, matrix, shard, y, span, .. } = *product;
     let config = config(product);
     let (units, sets) = (config.lanes, config.planes.max(1));
     let cubes = span.rows.div_ceil((config.rows * sets) as usize);
@@ -182,7 +182,7 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
             gpu.launch(),
             gpu.grid(cubes),
             CubeDim { x: units, y: sets, z: 1 },
-            product.load_floats(),
+            load_floats(matrix.cols()),
             config.format.load_words(),
             x.arg(),
             shard.words.arg(),
@@ -194,7 +194,6 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
             config,
         );
     }
-    debug_assert!(tokens as u32 == config.tokens);
 }
 
 /// The variant for a product, by the number of rows of both sides.
@@ -216,13 +215,6 @@ fn config<R: Runtime>(product: &Product<'_, R>) -> Config {
         None => (SHARED_UNITS, 0),
     };
     let format = product.matrix.ty().format();
-    Config {
-        format,
-        floats: product.load_floats() as u32,
-        tokens: product.tokens as u32,
-        rows,
-        steps,
-        lanes,
-        planes,
-    }
+    let floats = load_floats(product.matrix.cols()) as u32;
+    Config { format, floats, tokens: product.tokens as u32, rows, steps, lanes, planes }
 }

@@ -7,11 +7,14 @@
 //! |-------------|----------------------------------------------------------------------|
 //! | 1 to 4      | [`matvec`]: every weight is read once, and used for all rows of `x`  |
 //! | 5 and more  | [`tile`]: blocks of 16, 32 or 64 rows of `x` by 64 rows of the matrix |
+//! | 16 and more | [`cmma`] where there are matrix units, except for F32 matrices       |
+mod cmma;
 mod matvec;
+mod narrow;
 mod tile;
 
 use crate::matrix::Shard;
-use crate::{Buffer, DeviceMatrix, Gpu};
+use crate::{BlockType, Buffer, DeviceMatrix, Gpu};
 use cubecl::prelude::*;
 
 /// Most outputs of one product.
@@ -20,7 +23,11 @@ pub const MAX_SEGMENTS: usize = 3;
 /// Most rows of `x` that are multiplied as vectors.
 const MAX_VECTORS: usize = 4;
 
-/// `x · Wᵀ` for consecutive groups of rows of `matrix`, in one launch per shard.
+/// Fewest rows of `x` that are worth a matrix unit's.
+const MIN_MATRIX_UNIT: usize = 16;
+
+/// `x · Wᵀ` for consecutive groups of rows of `matrix`, in one launch per shard (and one before them, where `x` is
+/// narrowed for matrix units).
 ///
 /// `x` is `[t, cols]`; group `i` has `segments[i]` rows and starts where the one before ends, the first at `first_row`.
 /// Output `i` is `[t, segments[i]]`; all are windows into one allocation.
@@ -41,16 +48,18 @@ pub fn linear<R: Runtime>(
     let tokens = x.len / cols;
     let placement = Placement::new(segments, tokens, (gpu.caps().alignment as usize).div_ceil(4));
     let y = gpu.empty(placement.words);
+    let unit = gpu.caps().matrix.filter(|_| tokens >= MIN_MATRIX_UNIT && matrix.ty() != BlockType::F32);
+    let narrowed = unit.map(|unit| (unit, cmma::inputs(gpu, x, matrix, unit)));
     for shard in matrix.shards() {
         let span = Span::of(shard, first_row, rows);
         if span.rows == 0 {
             continue;
         }
         let product = Product { gpu, x, matrix, shard, y: &y, tokens, span, placement: &placement };
-        if tokens <= MAX_VECTORS {
-            matvec::launch(&product);
-        } else {
-            tile::launch(&product);
+        match &narrowed {
+            Some((unit, inputs)) => cmma::launch(&product, *unit, inputs),
+            None if tokens <= MAX_VECTORS => matvec::launch(&product),
+            None => tile::launch(&product),
         }
     }
     segments.iter().zip(placement.starts).map(|(rows, start)| y.slice(start, rows * tokens)).collect()
@@ -138,11 +147,11 @@ impl<R: Runtime> Product<'_, R> {
             place.starts[2] as u32,
         )
     }
+}
 
-    /// Floats that one load of `x` takes: four where rows of `x` start at multiples of that.
-    fn load_floats(&self) -> usize {
-        if self.matrix.cols().is_multiple_of(8) { 4 } else { 1 }
-    }
+/// Floats that one load of `x` takes: four where its rows are whole groups.
+fn load_floats(cols: usize) -> usize {
+    if cols.is_multiple_of(8) { 4 } else { 1 }
 }
 
 /// The word of `y` for row `row` of the span and row `token` of `x`.

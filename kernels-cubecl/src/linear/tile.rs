@@ -5,7 +5,7 @@
 //! memory (8 KiB), `[32, 64]` with a column of padding against bank conflicts, and some load a group of `x` likewise.
 //! A unit then has a block of 1, 2 or 4 by 4 results in registers, 16 apart in both directions. Moved per cube: 64
 //! packed rows and the tile's rows of `x`.
-use super::{Outputs, Product, load_group, output_word};
+use super::{Outputs, Product, load_floats, load_group, output_word};
 use crate::dequant::{Layout, weights};
 use crate::format::Format;
 use cubecl::prelude::*;
@@ -135,7 +135,7 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
         17..=32 => 2,
         _ => 4,
     };
-    let config = Config { format, floats: product.load_floats() as u32, block };
+    let config = Config { format, floats: load_floats(matrix.cols()) as u32, block };
     let cubes = [span.rows.div_ceil(ROWS as usize), tokens.div_ceil(16 * block as usize)];
     assert!(cubes.iter().all(|&n| n <= 65_535), "{cubes:?} cubes: too many rows for one launch");
     // SAFETY: groups and rows of both sides are clamped to those there are, and only rows there are are written.
@@ -144,7 +144,7 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
             gpu.launch(),
             CubeCount::Static(cubes[0] as u32, cubes[1] as u32, 1),
             CubeDim { x: UNITS, y: 1, z: 1 },
-            product.load_floats(),
+            load_floats(matrix.cols()),
             format.load_words(),
             x.arg(),
             shard.words.arg(),

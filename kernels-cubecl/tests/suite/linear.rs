@@ -21,14 +21,37 @@ fn sample(gpu: &Gpu<TestRuntime>, ty: BlockType, rows: usize, cols: usize) -> Sa
     Sample { matrix, weights: weights(ty, &gguf) }
 }
 
+/// What a product of `tokens` rows may err by: matrix units round both sides to f16, or to bf16 for BF16 matrices.
+fn tolerance(gpu: &Gpu<TestRuntime>, ty: BlockType, tokens: usize) -> f64 {
+    match gpu.caps().matrix {
+        Some(unit) if tokens >= 16 && ty == BlockType::BF16 && unit.bf16 => 5e-3,
+        Some(_) if tokens >= 16 && ty != BlockType::F32 => 1e-3,
+        _ => 1e-5,
+    }
+}
+
 /// Checks the product of `tokens` rows with all of a sample.
 fn check(gpu: &Gpu<TestRuntime>, sample: &Sample, tokens: usize) {
+    check_product(gpu, sample, &random(tokens * sample.matrix.cols(), tokens as u64));
+}
+
+fn check_product(gpu: &Gpu<TestRuntime>, sample: &Sample, x: &[f32]) {
     let matrix = &sample.matrix;
-    let x = random(tokens * matrix.cols(), tokens as u64);
-    let y = linear::linear(gpu, &upload(gpu, &x), matrix, 0, &[matrix.rows()]);
-    let error = relative_error(&gpu.read_f32(&y[0]).unwrap(), &product(&x, &sample.weights, matrix.cols()));
-    let shape = (matrix.ty(), matrix.rows(), matrix.cols());
-    assert!(error < 1e-5, "{tokens} x {shape:?} on {gpu:?}: {error}");
+    let (cols, tokens) = (matrix.cols(), x.len() / matrix.cols());
+    let y = linear::linear(gpu, &upload(gpu, x), matrix, 0, &[matrix.rows()]);
+    let error = relative_error(&gpu.read_f32(&y[0]).unwrap(), &product(x, &sample.weights, cols));
+    let shape = (matrix.ty(), matrix.rows(), cols);
+    assert!(error < tolerance(gpu, matrix.ty(), tokens), "{tokens} x {shape:?} on {gpu:?}: {error}");
+}
+
+/// The device with planes and without, with its matrix units and without.
+fn variants() -> Vec<Gpu<TestRuntime>> {
+    let mut variants = plane_variants();
+    let gpu = gpu();
+    if gpu.caps().matrix.is_some() {
+        variants.push(gpu.with_capabilities(Capabilities { matrix: None, ..gpu.caps() }));
+    }
+    variants
 }
 
 #[test]
@@ -48,12 +71,14 @@ fn every_type_multiplies_tiles() {
     for ty in BlockType::ALL {
         let sample = sample(&gpu, ty, 70, 256);
         check(&gpu, &sample, 8);
+        // The least that matrix units get.
+        check(&gpu, &sample, 16);
     }
 }
 
 #[test]
 fn any_number_of_rows_of_x() {
-    for gpu in plane_variants() {
+    for gpu in variants() {
         let sample = sample(&gpu, BlockType::Q4_K, 67, 512);
         for tokens in [1, 2, 3, 4, 5, 16, 17, 32, 33, 64, 65, 130] {
             check(&gpu, &sample, tokens);
@@ -64,13 +89,33 @@ fn any_number_of_rows_of_x() {
 }
 
 #[test]
+fn activations_beyond_f16_are_scaled() {
+    let gpu = gpu();
+    let sample = sample(&gpu, BlockType::Q8_0, 40, 96);
+    // Rows of very different size: 1e-30, 1, 1e30, zeros.
+    let mut x = random(40 * 96, 1);
+    for (row, x) in x.chunks_exact_mut(96).enumerate() {
+        let scale = [1e-30, 1.0, 1e30, 0.0][row % 4];
+        x.iter_mut().for_each(|x| *x *= scale);
+    }
+    for scale in 0..4 {
+        let rows: Vec<f32> = x.chunks_exact(96).skip(scale).step_by(4).flatten().copied().collect();
+        let y = linear::linear(&gpu, &upload(&gpu, &x), &sample.matrix, 0, &[40]);
+        let y = gpu.read_f32(&y[0]).unwrap();
+        let y: Vec<f32> = y.chunks_exact(40).skip(scale).step_by(4).flatten().copied().collect();
+        let error = relative_error(&y, &product(&rows, &sample.weights, 96));
+        assert!(error < tolerance(&gpu, BlockType::Q8_0, 40), "{scale}: {error}");
+    }
+}
+
+#[test]
 fn floats_of_any_width() {
     for gpu in plane_variants() {
         for (ty, cols) in
             [(BlockType::F32, 7), (BlockType::F16, 40), (BlockType::BF16, 333), (BlockType::F16, 129)]
         {
             let sample = sample(&gpu, ty, 5, cols);
-            for tokens in [1, 2, 9] {
+            for tokens in [1, 2, 9, 20] {
                 check(&gpu, &sample, tokens);
             }
         }
@@ -114,12 +159,16 @@ fn segments_of_shards_from_any_row() {
                 let end = first + segments.iter().sum::<usize>();
                 let per_shard = rows.div_ceil(rows.div_ceil(rows_per_shard));
                 let shards = end.div_ceil(per_shard) - first / per_shard;
-                assert_eq!(launch_count() - launches, shards as u64);
+                let narrowing = u64::from(gpu.caps().matrix.is_some() && tokens >= 16);
+                assert_eq!(launch_count() - launches, shards as u64 + narrowing);
                 let mut start = first;
                 for (y, &segment) in y.iter().zip(&segments) {
                     let expected = columns(&expected, rows, start, segment);
                     let error = relative_error(&gpu.read_f32(y).unwrap(), &expected);
-                    assert!(error < 1e-5, "{tokens} x {segment} from {start}: {error}");
+                    assert!(
+                        error < tolerance(&gpu, ty, tokens),
+                        "{tokens} x {segment} from {start}: {error}"
+                    );
                     start += segment;
                 }
             }
