@@ -71,8 +71,8 @@ pub struct HeadInput<'a> {
     pub k: &'a Buffer,
     /// `[t, g, d]`.
     pub v: &'a Buffer,
-    /// RMSNorm of query and key heads: the weights `[2, d]`, those of the queries first, and epsilon.
-    pub norms: Option<(&'a Buffer, f32)>,
+    /// RMSNorm of single heads: weights of the queries and of the keys, `[d]` each, and epsilon.
+    pub norms: Option<(&'a Buffer, &'a Buffer, f32)>,
     /// Which elements are rotated together.
     pub pairing: Pairing,
 }
@@ -96,7 +96,8 @@ fn heads_kernel(
     k: &Array<f32>,
     v: &Array<f32>,
     table: &Array<u32>,
-    weights: &Array<f32>,
+    q_norm: &Array<f32>,
+    k_norm: &Array<f32>,
     rotated_q: &mut Array<f32>,
     pool: &mut Array<u32>,
     v_start: u32,
@@ -112,7 +113,7 @@ fn heads_kernel(
 
     if part_head < n_heads {
         let base = (row * n_heads + part_head) * dim;
-        load_head(q, base, weights, 0, eps, &mut head, shape);
+        load_head(q, base, q_norm, eps, &mut head, shape);
         rotate_head(table, record + 2, &mut head, shape);
         let scale = f32::reinterpret(table[record + 1]);
         let mut i = UNIT_POS as usize;
@@ -124,13 +125,13 @@ fn heads_kernel(
         let mut kv_head = part_head - n_heads;
         let mut start = 0;
         if kv_head < n_kv_heads {
-            load_head(k, (row * n_kv_heads + kv_head) * dim, weights, dim, eps, &mut head, shape);
+            load_head(k, (row * n_kv_heads + kv_head) * dim, k_norm, eps, &mut head, shape);
             rotate_head(table, record + 2, &mut head, shape);
         } else {
             kv_head -= n_kv_heads;
             start = v_start as usize;
             let unnormed = comptime!(Shape { norms: false, ..shape });
-            load_head(v, (row * n_kv_heads + kv_head) * dim, weights, 0, eps, &mut head, unnormed);
+            load_head(v, (row * n_kv_heads + kv_head) * dim, k_norm, eps, &mut head, unnormed);
         }
         let slot = table[record] as usize;
         let block_len = comptime!(shape.layout.block_len);
@@ -145,8 +146,7 @@ fn heads_kernel(
 fn load_head(
     x: &Array<f32>,
     base: usize,
-    weights: &Array<f32>,
-    weight: usize,
+    weight: &Array<f32>,
     eps: f32,
     head: &mut SharedMemory<f32>,
     #[comptime] shape: Shape,
@@ -167,7 +167,7 @@ fn load_head(
         let mut i = UNIT_POS as usize;
         while i < dim {
             // Each unit reads back only what it wrote itself.
-            head[i] = head[i] * scale * weights[weight + i];
+            head[i] = head[i] * scale * weight[i];
             i += comptime!(UNITS as usize);
         }
     }
@@ -222,7 +222,8 @@ pub fn rotate_and_write<R: Runtime>(
         input.k.len == table.rows * n_kv_heads * dim && input.v.len == input.k.len,
         "keys and values of {layout:?}"
     );
-    let (weights, eps) = input.norms.unwrap_or((input.q, 0.0));
+    let (q_norm, k_norm, eps) = input.norms.unwrap_or((input.q, input.k, 0.0));
+    assert!(input.norms.is_none() || (q_norm.len, k_norm.len) == (dim, dim), "norms of {layout:?}");
     let rotated_q = gpu.empty(input.q.len);
     let shape = Shape {
         layout,
@@ -242,7 +243,8 @@ pub fn rotate_and_write<R: Runtime>(
             input.k.arg(),
             input.v.arg(),
             table.words.arg(),
-            weights.arg(),
+            q_norm.arg(),
+            k_norm.arg(),
             rotated_q.arg(),
             pool.arg(),
             *v_start as u32,

@@ -52,9 +52,10 @@ impl Step {
         let pages = KvPages::new(gpu, self.layout, BLOCKS).unwrap();
         let scales = self.scaled.then_some(&data.scales[..]);
         let table = RowTable::new(gpu, &data.cos, &data.sin, &data.slots, scales).unwrap();
-        let weights = upload(gpu, &data.weights);
+        let (q_norm, k_norm) = data.weights.split_at(self.layout.head_dim);
+        let (q_norm, k_norm) = (upload(gpu, q_norm), upload(gpu, k_norm));
         let (q, k, v) = (upload(gpu, &data.q), upload(gpu, &data.k), upload(gpu, &data.v));
-        let norms = self.norms.then_some((&weights, EPS));
+        let norms = self.norms.then_some((&q_norm, &k_norm, EPS));
         let input = HeadInput { q: &q, k: &k, v: &v, norms, pairing: self.pairing };
         let rotated = rotate_and_write(gpu, &input, &table, &pages);
         (gpu.read_f32(&rotated).unwrap(), pages)
