@@ -4,6 +4,7 @@
 //! The crate knows no Burn: operations take and return device buffers of 32-bit words ([`Buffer`]) on a [`Gpu`].
 //! Everything stored is `f32` or `u32` (WGSL has no narrower storage); halves and bytes are unpacked from words.
 pub mod activation;
+pub mod attention;
 mod buffer;
 mod dequant;
 mod error;

@@ -2,29 +2,33 @@
 mod common;
 
 use burn_ndarray::NdArray;
-use common::{ops, values};
-use ember_models::backend::{Pairing, default};
+use common::values;
+use ember_loaders::gguf::GgmlType;
+use ember_models::backend::{Pairing, conformance, default};
 
 type B = NdArray;
 
 #[test]
-fn packed_linear() {
-    ops::packed_linear::<B>();
+fn operations_equal_their_definitions() {
+    let mut findings = Vec::new();
+    conformance::operations::<B>(&Default::default(), &mut |finding| findings.push(finding))
+        .expect("no device");
+    assert!(findings.len() > 50, "{} comparisons", findings.len());
+    for finding in findings {
+        assert!(finding.holds(), "{finding}");
+    }
 }
 
+/// Activations are rounded to int8 for quantized weights.
 #[test]
-fn packed_rows() {
-    ops::packed_rows::<B>();
-}
-
-#[test]
-fn norms_and_gates() {
-    ops::norms_and_gates::<B>();
-}
-
-#[test]
-fn rope_both_pairings_and_partial_width() {
-    ops::rope::<B>();
+fn products_of_every_type_are_close_to_their_definitions() {
+    for &ty in GgmlType::ALL {
+        let matrices = [conformance::random_matrix(ty, 1, 7, 512), conformance::random_matrix(ty, 2, 5, 512)];
+        conformance::products::<B>(&matrices, &[1, 6], 2e-2, &Default::default(), &mut |finding| {
+            assert!(finding.holds(), "{finding}");
+        })
+        .expect("no device");
+    }
 }
 
 #[test]
@@ -39,16 +43,11 @@ fn rope_rotates_the_documented_pairs() {
 }
 
 #[test]
-fn attention_with_causal_rows_and_segments() {
-    ops::dense_attention::<B>();
-}
-
-#[test]
-fn paged_attention_of_every_page_type() {
-    ops::paged_attention::<B>();
-}
-
-#[test]
 fn the_likeliest_tokens() {
-    ops::top_k::<B>();
+    let rows = [[0.5, 2.0, -1.0, 2.0, f32::NEG_INFINITY], [1.0, f32::NAN, 3.0, 2.0, 0.0]];
+    let logits = burn::tensor::Tensor::<B, 2>::from_floats(rows, &Default::default());
+    let picks = default::top_k(logits, 3).expect("no device");
+    assert_eq!(picks[0], [(1, 2.0), (3, 2.0), (0, 0.5)]);
+    assert_eq!(picks[1].iter().map(|pick| pick.0).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(picks[1][0].1.is_nan());
 }

@@ -4,8 +4,9 @@ mod common;
 use burn_cubecl::CubeBackend;
 use burn_wgpu::WgpuRuntime;
 use common::golden::{EXACT, fixture, lowest_cosine, paged_logits, reference, worst_position};
-use common::{invariance, ops};
+use common::invariance;
 use ember_loaders::checkpoint::Checkpoint;
+use ember_models::backend::conformance;
 use ember_models::{Decoder, KvType, WeightFormat};
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
@@ -18,13 +19,8 @@ fn close(a: &[f32], b: &[f32], what: &str) {
 
 #[test]
 fn operations_equal_their_definitions() {
-    ops::packed_linear::<B>();
-    ops::packed_rows::<B>();
-    ops::norms_and_gates::<B>();
-    ops::rope::<B>();
-    ops::dense_attention::<B>();
-    ops::paged_attention::<B>();
-    ops::top_k::<B>();
+    conformance::operations::<B>(&Default::default(), &mut |finding| assert!(finding.holds(), "{finding}"))
+        .expect("a healthy device");
 }
 
 fn load(path: &str) -> Decoder<B> {

@@ -1,16 +1,14 @@
 //! NVIDIA devices, through CUDA.
-use super::gpu::{self, Watched};
-use super::{BackendKind, DeviceInfo, Placed, PlacementOptions, load};
+use super::{BackendKind, DeviceInfo, gpu};
 use anyhow::{Context, Result, bail};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime, install};
 use cudarc::driver::{result, sys};
-use ember_loaders::checkpoint::Checkpoint;
 use indicatif::BinaryBytes;
 
 /// The Burn backend of all CUDA devices.
-type Cuda = CubeBackend<CudaRuntime, f32, i32, u8>;
+pub type Cuda = CubeBackend<CudaRuntime, f32, i32, u8>;
 
 /// See [`devices`](super::devices).
 pub fn devices() -> Result<Vec<DeviceInfo>> {
@@ -29,30 +27,22 @@ fn info(index: usize) -> Result<DeviceInfo> {
     Ok(DeviceInfo { backend: BackendKind::Cuda, index, name, facts })
 }
 
-/// See [`place`](super::place).
-pub fn place(
-    checkpoint: &Checkpoint,
-    options: &PlacementOptions,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Placed> {
+/// Device `index` and its name, ready for use.
+///
+/// # Errors
+/// When there is no such device, or kernels cannot be compiled for it.
+pub fn open(index: usize) -> Result<(CudaDevice, String)> {
     let count = device_count()?;
     if count == 0 {
         bail!("no CUDA device was found: use --backend ndarray for the CPU");
     }
-    if options.device >= count {
-        bail!("--device {} does not exist: `ember devices` lists {count} for cuda, from 0", options.device);
+    if index >= count {
+        bail!("--device {index} does not exist: `ember devices` lists {count} for cuda, from 0");
     }
     check_toolkit()?;
-    let (name, _) = name_and_memory(options.device)?;
+    let (name, _) = name_and_memory(index)?;
     gpu::prepare();
-    let device = CudaDevice::new(options.device);
-    let runner = load::<Cuda>(checkpoint, options, device, gpu::PREFILL_ROWS, progress);
-    // What happened on the device's thread says more than what it led to.
-    let runner = match gpu::device_failure() {
-        Some(error) => return Err(error.into()),
-        None => runner?,
-    };
-    Ok(Placed { runner: Box::new(Watched(runner)), device: name, compiles_kernels: true })
+    Ok((CudaDevice::new(index), name))
 }
 
 /// How many devices the driver sees.

@@ -1,18 +1,37 @@
 //! What the GPU backends share: CubeCL's configuration, what a device reports, and failures on its thread.
+use super::{Placed, PlacementOptions, load};
 use crate::engine::{EngineError, Runner, RunnerOutput};
+use anyhow::Result;
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
 use burn_cubecl::cubecl::config::cache::CacheConfig;
 use burn_cubecl::cubecl::features::Plane;
-use ember_loaders::checkpoint::ModelConfig;
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_models::backend::Backend;
 use ember_models::{Batch, ModelError};
 use indicatif::BinaryBytes;
 use std::path::PathBuf;
 use std::sync::{Mutex, Once, PoisonError};
 
 /// Rows of a prefill step: enough to keep the matrix units busy.
-pub const PREFILL_ROWS: usize = 512;
+const PREFILL_ROWS: usize = 512;
+
+/// See [`place`](super::place); `device` comes with its name.
+pub fn place<B: Backend>(
+    checkpoint: &Checkpoint,
+    options: &PlacementOptions,
+    (device, name): (B::Device, String),
+    progress: &mut dyn FnMut(u64),
+) -> Result<Placed> {
+    let runner = load::<B>(checkpoint, options, device, PREFILL_ROWS, progress);
+    // What happened on the device's thread says more than what it led to.
+    let runner = match device_failure() {
+        Some(error) => return Err(error.into()),
+        None => runner?,
+    };
+    Ok(Placed { runner: Box::new(Watched(runner)), device: name, compiles_kernels: true })
+}
 
 /// Prepares CubeCL before its first use: compiled kernels go to a cache on disk, and a panic on a device's thread is kept
 /// for [`Watched`]. A `cubecl.toml` in the current folder or above it goes first.
@@ -60,13 +79,13 @@ fn keep_device_panics() {
 }
 
 /// What went wrong on a device's thread, if something did.
-pub fn device_failure() -> Option<ModelError> {
+fn device_failure() -> Option<ModelError> {
     let panic = DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
     panic.as_ref().map(|message| ModelError::Device(format!("the device failed: {message}")))
 }
 
 /// A runner whose steps fail when the device's thread did.
-pub struct Watched(pub Box<dyn Runner>);
+struct Watched(Box<dyn Runner>);
 
 impl Runner for Watched {
     fn config(&self) -> &ModelConfig {

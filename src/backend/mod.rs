@@ -1,4 +1,6 @@
 //! The choice of a backend: the only file of this package that depends on which ones are compiled in.
+#[cfg(all(feature = "gpu", feature = "ndarray"))]
+mod check;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "gpu")]
@@ -149,6 +151,27 @@ pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>> {
     }
 }
 
+/// Compares every kernel of a device with its definition on the CPU: all block types, row counts and page types.
+/// `report` gets, for each comparison, whether it holds and what it was.
+///
+/// # Errors
+/// A backend or device that is not there, or that fails; a binary without the CPU backend.
+pub fn check(backend: BackendKind, device: usize, report: &mut dyn FnMut(bool, String)) -> Result<()> {
+    backend.check_compiled()?;
+    match backend {
+        #[cfg(all(feature = "cuda", feature = "ndarray"))]
+        BackendKind::Cuda => check::check::<cuda::Cuda>(&cuda::open(device)?.0, report),
+        #[cfg(all(any(feature = "vulkan", feature = "metal", feature = "wgpu"), feature = "ndarray"))]
+        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
+            check::check::<wgpu::Wgpu>(&wgpu::open(backend, device)?.0, report)
+        }
+        _ => {
+            let _ = (device, report);
+            bail!("there is nothing to compare {backend} with: it takes a GPU backend, built beside ndarray")
+        }
+    }
+}
+
 /// Builds the model of a checkpoint on the chosen device, calling `progress` with the bytes of weights placed since its
 /// last call.
 ///
@@ -163,10 +186,13 @@ pub fn place(
     options.backend.check_compiled()?;
     match options.backend {
         #[cfg(feature = "cuda")]
-        BackendKind::Cuda => cuda::place(checkpoint, options, progress),
+        BackendKind::Cuda => {
+            gpu::place::<cuda::Cuda>(checkpoint, options, cuda::open(options.device)?, progress)
+        }
         #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
-            wgpu::place(checkpoint, options, progress)
+            let device = wgpu::open(options.backend, options.device)?;
+            gpu::place::<wgpu::Wgpu>(checkpoint, options, device, progress)
         }
         #[cfg(feature = "ndarray")]
         BackendKind::Ndarray => place_on_cpu(checkpoint, options, progress),

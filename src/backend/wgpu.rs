@@ -1,25 +1,23 @@
 //! Vulkan, Metal and WebGPU devices, through wgpu.
-use super::gpu::{self, Watched};
-use super::{BackendKind, DeviceInfo, Placed, PlacementOptions, load};
+use super::{BackendKind, DeviceInfo, gpu};
 use anyhow::{Result, bail};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::future::block_on;
 use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi, Metal, Vulkan};
 use burn_wgpu::{RuntimeOptions, WgpuDevice, WgpuRuntime, init_setup};
-use ember_loaders::checkpoint::Checkpoint;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use wgpu::{AdapterInfo, DeviceType};
 
 /// The Burn backend of all wgpu devices.
-type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
+pub type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
 /// See [`devices`](super::devices).
 pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>> {
     let adapters = adapters(backend);
     let info = |(index, (adapter, device)): (usize, (AdapterInfo, WgpuDevice))| {
-        open(backend, &device);
+        set_up(backend, &device);
         let mut facts = gpu::facts(&WgpuRuntime::client(&device));
         facts.insert(0, format!("{} ({})", kind(adapter.device_type), adapter.driver_info.trim()));
         DeviceInfo { backend, index, name: adapter.name, facts }
@@ -27,13 +25,11 @@ pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>> {
     Ok(adapters.into_iter().enumerate().map(info).collect())
 }
 
-/// See [`place`](super::place).
-pub fn place(
-    checkpoint: &Checkpoint,
-    options: &PlacementOptions,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Placed> {
-    let backend = options.backend;
+/// Device `index` of the backend and its name, ready for use.
+///
+/// # Errors
+/// When there is no such device.
+pub fn open(backend: BackendKind, index: usize) -> Result<(WgpuDevice, String)> {
     let mut adapters = adapters(backend);
     if adapters.is_empty() {
         let driver = match backend {
@@ -45,22 +41,16 @@ pub fn place(
         bail!("no {backend} device was found: {driver}, or use --backend ndarray for the CPU");
     }
     let n = adapters.len();
-    if options.device >= n {
-        bail!("--device {} does not exist: `ember devices` lists {n} for {backend}, from 0", options.device);
+    if index >= n {
+        bail!("--device {index} does not exist: `ember devices` lists {n} for {backend}, from 0");
     }
-    let (adapter, device) = adapters.swap_remove(options.device);
-    open(backend, &device);
-    let runner = load::<Wgpu>(checkpoint, options, device, gpu::PREFILL_ROWS, progress);
-    // What happened on the device's thread says more than what it led to.
-    let runner = match gpu::device_failure() {
-        Some(error) => return Err(error.into()),
-        None => runner?,
-    };
-    Ok(Placed { runner: Box::new(Watched(runner)), device: adapter.name, compiles_kernels: true })
+    let (adapter, device) = adapters.swap_remove(index);
+    set_up(backend, &device);
+    Ok((device, adapter.name))
 }
 
 /// Opens the device with the backend's graphics API, once.
-fn open(backend: BackendKind, device: &WgpuDevice) {
+fn set_up(backend: BackendKind, device: &WgpuDevice) {
     static OPEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     gpu::prepare();
     // Vulkan and WebGPU name the same device: on this platform they are the same API.

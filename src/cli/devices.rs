@@ -1,20 +1,36 @@
 //! `ember devices`: what the compiled-in backends can run on.
 use super::Outcome;
-use anyhow::Result;
-use ember::backend::{BackendKind, devices};
+use super::progress::Spinner;
+use anyhow::{Result, bail};
+use ember::backend::{self, BackendKind, devices};
 use std::io::{self, Write};
 
 /// List the devices that this binary can run models on
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ember devices
+  ember devices --check --backend vulkan
   ember run --backend vulkan --device 1 -m model.gguf \"Hello\"")]
-pub struct Args {}
+pub struct Args {
+    /// Run every kernel on a device and compare the results with the CPU's
+    #[arg(long)]
+    check: bool,
+    /// Backend to list or check [default: list all that are compiled in, check the first]
+    #[arg(long, value_enum)]
+    backend: Option<BackendKind>,
+    /// Device to check
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "check")]
+    device: usize,
+}
 
-/// Prints each backend with its devices, or why it has none.
-pub fn run(_args: Args) -> Result<Outcome> {
+/// Prints each backend with its devices, or why it has none; or checks a device.
+pub fn run(args: Args) -> Result<Outcome> {
+    if args.check {
+        return check(args.backend.unwrap_or_default(), args.device);
+    }
     let mut out = io::stdout().lock();
-    for &backend in BackendKind::COMPILED {
+    let all = BackendKind::COMPILED;
+    for &backend in args.backend.as_ref().map_or(all, std::slice::from_ref) {
         match devices(backend) {
             Ok(devices) if devices.is_empty() => writeln!(out, "{backend}: no device found")?,
             Ok(devices) => {
@@ -25,9 +41,31 @@ pub fn run(_args: Args) -> Result<Outcome> {
                     }
                 }
             }
+            Err(error) if args.backend.is_some() => return Err(error),
             Err(error) => writeln!(out, "{backend}: {error:#}")?,
         }
     }
     out.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// Prints every comparison that does not hold, and how many do.
+fn check(backend: BackendKind, device: usize) -> Result<Outcome> {
+    let (mut held, mut failed) = (0usize, 0usize);
+    let mut spinner = Some(Spinner::start(format!("checking the kernels of {backend} {device}")));
+    backend::check(backend, device, &mut |holds, what| {
+        if holds {
+            held += 1;
+        } else {
+            failed += 1;
+            drop(spinner.take());
+            eprintln!("wrong: {what}");
+        }
+    })?;
+    drop(spinner);
+    println!("{held} of {} comparisons hold", held + failed);
+    if failed > 0 {
+        bail!("{failed} kernels of {backend} {device} give wrong results: do not use this device");
+    }
     Ok(Outcome::Done)
 }

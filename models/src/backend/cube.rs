@@ -127,7 +127,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         // Rows of keys are pages of one entry each.
         let pages = kv::KvPages::dense(&buffer(k), &buffer(v), g, d);
         let table: Vec<u32> = (0..s as u32).collect();
-        let sequence = SequencePlan { rows: 0..shape[0], block_table: &table, visible: visible.to_vec() };
+        let sequence = SequencePlan { rows: 0..shape[0], block_table: &table, visible };
         let q = On::new(q);
         let plan = Plan::new(&q.gpu, &[sequence], 1).expect("a batch is far below the limit");
         let y = attention::paged_attention(&q.gpu, &q.buffer, &pages, &plan, scale);
@@ -149,12 +149,16 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         device: &Self::Device,
     ) -> Result<StepPlan<'a>, ModelError> {
         let gpu = gpu::<R>(device);
-        let of = |sequence: &'a SequenceRows| SequencePlan {
-            rows: sequence.rows.clone(),
-            block_table: &sequence.block_table,
-            visible: sequence.visible(),
-        };
-        let parts: Vec<SequencePlan<'_>> = sequences.iter().map(of).collect();
+        let visible: Vec<Vec<Range<u32>>> = sequences.iter().map(SequenceRows::visible).collect();
+        let parts: Vec<SequencePlan<'_>> = sequences
+            .iter()
+            .zip(&visible)
+            .map(|(sequence, visible)| SequencePlan {
+                rows: sequence.rows.clone(),
+                block_table: &sequence.block_table,
+                visible,
+            })
+            .collect();
         let on_device = StepOnDevice {
             rows: rope::RowTable::new(&gpu, &rope.cos, &rope.sin, slots, query_scale)?,
             attention: Plan::new(&gpu, &parts, layout.block_len)?,

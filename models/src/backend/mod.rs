@@ -3,6 +3,8 @@
 //! Every operation has a default body in ordinary tensor operations ([`default`]): it defines the operation, the fast
 //! versions are tested against it, a new backend starts from it, and it is differentiable.
 mod autodiff;
+#[cfg(feature = "ndarray")]
+pub mod conformance;
 #[cfg(feature = "cube")]
 mod cube;
 pub mod default;

@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "every test target uses its own part of this module")]
 pub mod golden;
 pub mod invariance;
-pub mod ops;
 pub mod synthetic;
 
 use burn::tensor::{Tensor, TensorData, backend::Backend};

@@ -1,0 +1,327 @@
+//! Operations of a backend against their definitions, which run on ndarray tensors: for the tests, and for a look at a
+//! device that no test has met.
+use super::{Backend, HeadInput, HeadNorms, KvLayout, Pairing, default, read};
+use crate::batch::{SequenceRows, StepPlan, slot};
+use crate::error::ModelError;
+use crate::kv_cache::KvPages;
+use crate::layers::rope::RopeTable;
+use crate::packed::PackedMatrix;
+use burn::tensor::{Tensor, TensorData};
+use burn_ndarray::NdArray;
+use ember_kernels_cpu::kv::KvType;
+use ember_loaders::checkpoint::WeightTensor;
+use ember_loaders::gguf::{GgmlType, MappedBytes};
+use std::fmt;
+use std::ops::Range;
+
+/// The backend of the definitions.
+type D = NdArray;
+
+/// One comparison.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Operation and shape.
+    pub what: String,
+    /// Largest difference over largest magnitude.
+    pub error: f32,
+    /// What the error must be below.
+    pub limit: f32,
+}
+
+impl Finding {
+    /// Whether the operation does what its definition says; NaN is not below anything.
+    pub fn holds(&self) -> bool {
+        self.error < self.limit
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, error, limit } = self;
+        write!(f, "{what}: off by {error:.1e}, {limit:.0e} allowed")
+    }
+}
+
+/// Where findings go.
+pub type Report<'a> = &'a mut dyn FnMut(Finding);
+
+/// Every operation of backend `B` on shapes that are no multiple of anything.
+///
+/// # Errors
+/// [`ModelError::Device`] when the device fails.
+pub fn operations<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+    let matrices = [f32_matrix(1, 48, 64), f32_matrix(2, 33, 64)];
+    products::<B>(&matrices, &[1, 2, 3, 5, 17], 1e-5, device, report)?;
+    norms_and_gates::<B>(device, report)?;
+    rope::<B>(device, report)?;
+    dense_attention::<B>(device, report)?;
+    paged_attention::<B>(device, report)?;
+    top_k::<B>(device, report)
+}
+
+/// Products with `matrices` side by side and with one of them alone, for each number of rows.
+///
+/// # Errors
+/// [`ModelError::Device`] when the device fails.
+pub fn products<B: Backend>(
+    matrices: &[PackedMatrix],
+    rows: &[usize],
+    limit: f32,
+    device: &B::Device,
+    report: Report<'_>,
+) -> Result<(), ModelError> {
+    let (cols, ty) = (matrices[0].cols(), matrices[0].ty().name());
+    let placed = B::place("a test matrix", matrices.to_vec(), device, &mut |_| ())?;
+    let all: Vec<usize> = (0..matrices.len()).collect();
+    for &t in rows {
+        for which in [&all[..], &all[all.len() - 1..]] {
+            let x = random(3, t * cols);
+            let fast = B::packed_linear(on(&x, [t, cols], device), &pick(&placed, which));
+            let defined = default::packed_linear(on::<D, 2>(&x, [t, cols], &CPU), &pick(matrices, which));
+            for ((fast, defined), &i) in fast.into_iter().zip(defined).zip(which) {
+                let what = format!("{ty} product, {t} x {cols} x {}", matrices[i].rows());
+                compare(what, fast, defined, limit, report)?;
+            }
+        }
+    }
+    let ids = [matrices[0].rows() as u32 - 1, 0, 0];
+    let fast = B::packed_rows(&placed[0], &ids, device);
+    let defined = default::packed_rows::<D>(&matrices[0], &ids, &CPU);
+    compare(format!("{ty} rows"), fast, defined, 1e-6, report)
+}
+
+fn pick<'a>(matrices: &'a [PackedMatrix], which: &[usize]) -> Vec<&'a PackedMatrix> {
+    which.iter().map(|&i| &matrices[i]).collect()
+}
+
+/// RMSNorm with and without a residual, and SwiGLU.
+fn norms_and_gates<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+    for dim in [8, 40, 129, 1024] {
+        let (x, y, weight) = (random(5, 6 * dim), random(6, 6 * dim), random(7, dim));
+        let (fx, fy, fw) = (on(&x, [6, dim], device), on(&y, [6, dim], device), on(&weight, [dim], device));
+        let dx = on::<D, 2>(&x, [6, dim], &CPU);
+        let (dy, dw) = (on::<D, 2>(&y, [6, dim], &CPU), on::<D, 1>(&weight, [dim], &CPU));
+        let fast = B::rms_norm(fx, fw, 1e-5);
+        let defined = default::rms_norm(dx.clone(), dw.clone(), 1e-5);
+        compare(format!("RMSNorm of {dim}"), fast, defined, 1e-6, report)?;
+        let (fx, fw) = (on(&x, [6, dim], device), on(&weight, [dim], device));
+        let (sum, normed) = B::add_rms_norm(fx, fy, fw, 1e-5);
+        compare(format!("residual of {dim}"), sum, dx.clone() + dy.clone(), 1e-7, report)?;
+        let defined = default::rms_norm(dx.clone() + dy.clone(), dw, 1e-5);
+        compare(format!("RMSNorm of a sum of {dim}"), normed, defined, 1e-6, report)?;
+        let fast = B::swiglu(on(&x, [6, dim], device), on(&y, [6, dim], device));
+        let defined = burn::tensor::activation::silu(dx) * dy;
+        compare(format!("SwiGLU of {dim}"), fast, defined, 1e-6, report)?;
+    }
+    Ok(())
+}
+
+/// Both pairings, whole and partial width.
+fn rope<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+    let x = random(8, 5 * 3 * 32);
+    for pairing in [Pairing::Adjacent, Pairing::Half] {
+        for half in [16, 10] {
+            let fast = rope_table::<B>(5, half, pairing, device).apply(on(&x, [5, 3, 32], device));
+            let [cos, sin] = rope_table::<D>(5, half, pairing, &CPU).tensors().clone();
+            let defined = default::rope(on::<D, 3>(&x, [5, 3, 32], &CPU), cos, sin, pairing);
+            compare(format!("RoPE of {} in {pairing:?} pairs", 2 * half), fast, defined, 1e-6, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn rope_table<B: Backend>(t: usize, half: usize, pairing: Pairing, device: &B::Device) -> RopeTable<B> {
+    RopeTable::new(random(9, t * half), random(10, t * half), t, pairing, device)
+}
+
+/// Causal rows and a bidirectional sequence.
+fn dense_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+    let (t, h, g, d) = (12, 6, 2, 32);
+    let (q, k, v) = (random(11, t * h * d), random(12, t * g * d), random(13, t * g * d));
+    // Two sequences of 5 and 7 rows, the second one bidirectional.
+    let visible: Vec<Range<u32>> = (0..5).map(|i| 0..i + 1).chain((5..12).map(|_| 5..12)).collect();
+    let fast = B::dense_attention(
+        on(&q, [t, h, d], device),
+        on(&k, [t, g, d], device),
+        on(&v, [t, g, d], device),
+        &visible,
+        0.25,
+    );
+    let (k, v) = (on::<D, 3>(&k, [t, g, d], &CPU), on(&v, [t, g, d], &CPU));
+    let defined = default::dense_attention(on(&q, [t, h, d], &CPU), k, v, &visible, 0.25);
+    compare("attention without a cache".to_owned(), fast, defined, 1e-5, report)
+}
+
+/// What Qwen3 and Mistral 3 do between the projections and the output of attention, over pages of each type, for a
+/// prompt with a segment and for single rows after it.
+fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+    for ty in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0] {
+        for qwen3 in [true, false] {
+            let fast = attend::<B>(ty, qwen3, false, device)?;
+            let defined = attend::<D>(ty, qwen3, true, &CPU)?;
+            // A key next to a rounding boundary may fall to either side of it.
+            let limit = match ty {
+                KvType::F32 => 1e-5,
+                KvType::F16 => 2e-3,
+                KvType::BF16 | KvType::Q8_0 => 1e-2,
+            };
+            let family = if qwen3 { "Qwen3" } else { "Mistral 3" };
+            for ((fast, defined), step) in fast.into_iter().zip(defined).zip(["a prompt", "single rows"]) {
+                compare(format!("attention of {family} over {ty:?}, {step}"), fast, defined, limit, report)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// 20 rows of one sequence with a segment, then one more; by the definitions if asked, else by the backend's own
+/// operations.
+fn attend<B: Backend>(
+    ty: KvType,
+    qwen3: bool,
+    defined: bool,
+    device: &B::Device,
+) -> Result<[Tensor<B, 3>; 2], ModelError> {
+    let (n_rows, h, g, d) = (21, 4, 2, 32);
+    let layout = KvLayout::new(ty, 8, g, d).expect("32 divides into q8_0 blocks");
+    let table = vec![4u32, 1, 5];
+    let slots: Vec<u32> = (0..n_rows as u32).map(|i| slot(i, &table, 8)).collect();
+    let mut pages = if defined { KvPages::host(layout, 6)? } else { B::kv_pages(layout, 6, device)? };
+    let pairing = if qwen3 { Pairing::Half } else { Pairing::Adjacent };
+    let query_scale = random(19, n_rows);
+    let mut step = |rows: Range<usize>| -> Result<Tensor<B, 3>, ModelError> {
+        let (start, t) = (rows.start, rows.len());
+        let sequences = [SequenceRows {
+            rows: 0..t,
+            kv_start: start as u32,
+            block_table: table.clone(),
+            segments: std::iter::once(6..12).collect(),
+            ..SequenceRows::default()
+        }];
+        let part = |seed, heads: usize| {
+            random(seed, n_rows * heads * d)[start * heads * d..][..t * heads * d].to_vec()
+        };
+        let query_scale = (!qwen3).then_some(&query_scale[rows.clone()]);
+        let rope = rope_table(t, d / 2, pairing, device);
+        let norm = |seed| on(&random(seed, d), [d], device);
+        let input = HeadInput {
+            q: on(&part(16, h), [t, h, d], device),
+            k: on(&part(14, g), [t, g, d], device),
+            v: on(&part(15, g), [t, g, d], device),
+            norms: qwen3.then(|| HeadNorms { q: norm(17), k: norm(18), eps: 1e-6 }),
+            rope: &rope,
+            query_scale,
+        };
+        let slots = &slots[rows];
+        if defined {
+            let plan = StepPlan { slots, sequences: &sequences, device: None };
+            let q = default::rotate_and_write(input, &mut pages, layout, &plan);
+            return Ok(default::paged_attention(q, &pages, layout, &plan, 0.2));
+        }
+        let plan = B::plan(slots, &sequences, &rope, query_scale, layout, device)?;
+        let q = B::rotate_and_write(input, &mut pages, layout, &plan);
+        Ok(B::paged_attention(q, &pages, layout, &plan, 0.2))
+    };
+    Ok([step(0..20)?, step(20..21)?])
+}
+
+/// The likeliest tokens, with ties, more than there are, and numbers that broke down.
+fn top_k<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+    let row = [0.5, 2.0, -1.0, 2.0, f32::NEG_INFINITY];
+    let broken = [1.0, f32::NAN, 3.0, 2.0, 0.0];
+    let logits = [row, broken].concat();
+    for k in [1, 3, 40] {
+        let picks = B::top_k(on(&logits, [2, 5], device), k)?;
+        let defined = default::top_k(on::<D, 2>(&logits, [2, 5], &CPU), k)?;
+        // NaN is not equal to itself, its place is.
+        let same = picks.len() == 2
+            && picks[0] == defined[0]
+            && picks[1].iter().map(|pick| pick.0).eq(defined[1].iter().map(|pick| pick.0))
+            && !picks[1][0].1.is_finite();
+        let error = if same { 0.0 } else { f32::INFINITY };
+        report(Finding { what: format!("the {k} likeliest tokens"), error, limit: 1e-6 });
+    }
+    Ok(())
+}
+
+const CPU: burn_ndarray::NdArrayDevice = burn_ndarray::NdArrayDevice::Cpu;
+
+/// A matrix of seeded f32 values.
+pub fn f32_matrix(seed: u64, rows: usize, cols: usize) -> PackedMatrix {
+    let bytes = random(seed, rows * cols).iter().flat_map(|v| v.to_le_bytes()).collect();
+    matrix(GgmlType::F32, rows, cols, bytes)
+}
+
+/// A matrix of seeded blocks: any bits are quants, and the scales are set to numbers that occur.
+pub fn random_matrix(ty: GgmlType, seed: u64, rows: usize, cols: usize) -> PackedMatrix {
+    if ty == GgmlType::F32 {
+        return f32_matrix(seed, rows, cols);
+    }
+    let blocks = rows * ty.row_bytes(cols) / ty.block_bytes();
+    let mut values = random(seed, blocks * (1 + ty.block_bytes())).into_iter();
+    let mut next = || values.next().expect("one for each byte and block");
+    let mut bytes = Vec::with_capacity(blocks * ty.block_bytes());
+    for _ in 0..blocks {
+        let block: Vec<u8> = (0..ty.block_bytes()).map(|_| (128.0 * (next() + 1.0)) as u8).collect();
+        let start = bytes.len();
+        bytes.extend(block);
+        let scale = next();
+        for &at in scale_offsets(ty) {
+            let scale = match ty {
+                GgmlType::BF16 => half::bf16::from_f32(scale).to_le_bytes(),
+                _ => half::f16::from_f32(scale / 16.0).to_le_bytes(),
+            };
+            bytes[start + at..start + at + 2].copy_from_slice(&scale);
+        }
+    }
+    matrix(ty, rows, cols, bytes)
+}
+
+/// Where a block keeps its half-precision numbers.
+fn scale_offsets(ty: GgmlType) -> &'static [usize] {
+    match ty {
+        GgmlType::F32 => &[],
+        GgmlType::Q2_K => &[80, 82],
+        GgmlType::Q3_K => &[108],
+        GgmlType::Q6_K => &[208],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        _ => &[0],
+    }
+}
+
+fn matrix(ty: GgmlType, rows: usize, cols: usize, bytes: Vec<u8>) -> PackedMatrix {
+    let (name, dims) = ("w".to_owned(), vec![cols, rows]);
+    PackedMatrix::new(&WeightTensor { name, ty, dims, bytes: MappedBytes::from_vec(bytes) })
+}
+
+fn compare<B: Backend, const N: usize>(
+    what: String,
+    fast: Tensor<B, N>,
+    defined: Tensor<D, N>,
+    limit: f32,
+    report: Report<'_>,
+) -> Result<(), ModelError> {
+    let same_shape = fast.dims() == defined.dims();
+    let (fast, defined) = (read(fast)?, read(defined)?);
+    let largest = defined.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    // Unlike `max`, keeps NaN.
+    let worse = |worst: f32, difference: f32| if difference <= worst { worst } else { difference };
+    let difference = fast.iter().zip(&defined).map(|(a, b)| (a - b).abs()).fold(0f32, worse);
+    let error = if same_shape { difference / largest } else { f32::INFINITY };
+    report(Finding { what, error, limit });
+    Ok(())
+}
+
+fn on<B: Backend, const N: usize>(values: &[f32], shape: [usize; N], device: &B::Device) -> Tensor<B, N> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
+}
+
+/// Seeded values in [-1, 1): a 64-bit linear congruential generator is plenty for test inputs.
+fn random(seed: u64, n: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
