@@ -39,7 +39,7 @@ pub(crate) fn half_to_float(bits: u32) -> f32 {
     let magnitude = (bits & 0x7fff) << 13;
     // A subnormal half gets an exponent too, whose value is taken off again.
     let normal = f32::reinterpret(magnitude + 0x3800_0000);
-    let subnormal = f32::reinterpret(magnitude + 0x3880_0000) - f32::reinterpret(0x3880_0000u32);
+    let subnormal = f32::reinterpret(magnitude + 0x3880_0000) - f32::new(1.0 / 16_384.0);
     let value = select(magnitude < 0x0080_0000, subnormal, normal);
     f32::reinterpret(u32::reinterpret(value) | ((bits & 0x8000) << 16))
 }

@@ -32,8 +32,6 @@ pub struct MatrixUnit {
     pub size: u32,
     /// Units of the plane that shares a fragment.
     pub plane: u32,
-    /// Whether fragments of bf16 work as well.
-    pub bf16: bool,
 }
 
 impl MatrixUnit {
@@ -42,14 +40,16 @@ impl MatrixUnit {
 
     fn new(properties: &DeviceProperties, plane: Option<u32>) -> Option<Self> {
         let plane = plane.filter(|plane| Self::PLANES.contains(plane))?;
-        let supported = |kind: FloatKind, size| {
-            let (narrow, wide) = (ElemType::Float(kind).into(), ElemType::Float(FloatKind::F32).into());
-            let config = MmaConfig { a_type: narrow, b_type: narrow, cd_type: wide, m: size, n: size, k: size };
+        let (narrow, wide) = (ElemType::Float(FloatKind::F16).into(), ElemType::Float(FloatKind::F32).into());
+        if !properties.type_usage(narrow).is_superset(TypeUsage::Conversion | TypeUsage::Buffer) {
+            return None;
+        }
+        let size = [16, 8].into_iter().find(|&size| {
+            let config =
+                MmaConfig { a_type: narrow, b_type: narrow, cd_type: wide, m: size, n: size, k: size };
             properties.features.matmul.cmma.contains(&config)
-                && properties.type_usage(narrow).is_superset(TypeUsage::Conversion | TypeUsage::Buffer)
-        };
-        let size = [16, 8].into_iter().find(|&size| supported(FloatKind::F16, size))?;
-        Some(Self { size, plane, bf16: supported(FloatKind::BF16, size) })
+        })?;
+        Some(Self { size, plane })
     }
 }
 

@@ -6,17 +6,17 @@
 //! time: both sides go to shared memory (15 KiB at most), rows padded by 16 bytes against bank conflicts, and each plane
 //! multiplies its fragments. Sums leave through 8 KiB of shared memory, since only there a fragment has a layout.
 //!
-//! Which narrow type: f16, whose eleven digits err a fifth as much as bf16's eight, except for BF16 matrices, which bf16
-//! holds exactly. Weights in every other type are far inside the range of f16.
-use super::narrow::{Narrowed, narrow, narrow_arg};
+//! The narrow type is f16 for every matrix: its eleven binary digits err an eighth as much as bf16's eight, it holds BF16
+//! weights exactly from 6e-5 on (and to 3e-8 below), and more devices have it. Its range would be too small for
+//! activations, which are scaled, but not for weights.
+use super::narrow::{Narrowed, narrow_arg};
 use super::{Outputs, Product, output_word};
 use crate::dequant::{Layout, weights};
 use crate::format::Format;
 use crate::gpu::MatrixUnit;
-use crate::{BlockType, Buffer, DeviceMatrix, Gpu};
 use cubecl::cmma::{Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
-use half::{bf16, f16};
+use half::f16;
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -59,8 +59,8 @@ impl Config {
 }
 
 #[cube(launch_unchecked)]
-fn cmma_kernel<E: Float, V: Size, W: Size>(
-    x: &Array<Vector<E, V>>,
+fn cmma_kernel<V: Size, W: Size>(
+    x: &Array<Vector<f16, V>>,
     factors: &Array<f32>,
     low: &Array<Vector<u32, W>>,
     words: &Array<u32>,
@@ -73,8 +73,9 @@ fn cmma_kernel<E: Float, V: Size, W: Size>(
     let stride = comptime!(config.stride());
     // Fragments are loaded from addresses that are multiples of 32 bytes.
     let mut inputs =
-        SharedMemory::<Vector<E, V>>::new_aligned(comptime!((config.tokens * stride) as usize), 32usize);
-    let mut matrix = SharedMemory::<Vector<E, V>>::new_aligned(comptime!((ROWS * stride) as usize), 32usize);
+        SharedMemory::<Vector<f16, V>>::new_aligned(comptime!((config.tokens * stride) as usize), 32usize);
+    let mut matrix =
+        SharedMemory::<Vector<f16, V>>::new_aligned(comptime!((ROWS * stride) as usize), 32usize);
     let first_row = CUBE_POS_X * ROWS;
     let first_token = CUBE_POS_Y * config.tokens;
     // The first row of `x` and of the matrix that the fragments of this plane cover, within the tile.
@@ -96,12 +97,12 @@ fn cmma_kernel<E: Float, V: Size, W: Size>(
     }
     let mut step = 0u32.runtime();
     while step < layout.groups {
-        fetch_inputs::<E, V>(x, &mut inputs, &layout, first_token, tokens, step, config);
-        fetch_weights::<E, V, W>(low, words, &mut matrix, &layout, &outputs, first_row, step, config);
+        fetch_inputs::<V>(x, &mut inputs, &layout, first_token, tokens, step, config);
+        fetch_weights::<V, W>(low, words, &mut matrix, &layout, &outputs, first_row, step, config);
         sync_cube();
         #[unroll]
         for k in 0..comptime!(8 * config.groups / config.size) {
-            multiply::<E, V>(&inputs, &matrix, &sums, line, column, k, config);
+            multiply::<V>(&inputs, &matrix, &sums, line, column, k, config);
         }
         sync_cube();
         step += config.groups;
@@ -111,9 +112,9 @@ fn cmma_kernel<E: Float, V: Size, W: Size>(
 
 /// Copies a step of the tile's rows of `x` to shared memory. Rows past the last one repeat it, and are not stored.
 #[cube]
-fn fetch_inputs<E: Float, V: Size>(
-    x: &Array<Vector<E, V>>,
-    inputs: &mut SharedMemory<Vector<E, V>>,
+fn fetch_inputs<V: Size>(
+    x: &Array<Vector<f16, V>>,
+    inputs: &mut SharedMemory<Vector<f16, V>>,
     layout: &Layout,
     first_token: u32,
     tokens: u32,
@@ -134,10 +135,10 @@ fn fetch_inputs<E: Float, V: Size>(
 
 /// Decodes a step of the tile's rows of the matrix to shared memory: zeros past the end of the rows.
 #[cube]
-fn fetch_weights<E: Float, V: Size, W: Size>(
+fn fetch_weights<V: Size, W: Size>(
     low: &Array<Vector<u32, W>>,
     words: &Array<u32>,
-    matrix: &mut SharedMemory<Vector<E, V>>,
+    matrix: &mut SharedMemory<Vector<f16, V>>,
     layout: &Layout,
     outputs: &Outputs,
     first_row: u32,
@@ -154,14 +155,14 @@ fn fetch_weights<E: Float, V: Size, W: Size>(
         let to = row * comptime!(config.stride()) + offset * 2;
         #[unroll]
         for half in 0..2u32 {
-            let mut vector = Vector::<E, V>::empty();
+            let mut vector = Vector::<f16, V>::empty();
             #[unroll]
             for i in 0..4usize {
                 let value = values[comptime!(4 * half as usize + i)];
                 if comptime!(config.ragged) {
-                    vector[i] = E::cast_from(select(step + offset < layout.groups, value, f32::new(0.0)));
+                    vector[i] = f16::cast_from(select(step + offset < layout.groups, value, f32::new(0.0)));
                 } else {
-                    vector[i] = E::cast_from(value);
+                    vector[i] = f16::cast_from(value);
                 }
             }
             matrix[(to + half) as usize] = vector;
@@ -171,9 +172,9 @@ fn fetch_weights<E: Float, V: Size, W: Size>(
 
 /// Adds the products of slice `k` of the step to a plane's fragments, `[lines, columns]`.
 #[cube]
-fn multiply<E: Float, V: Size>(
-    inputs: &SharedMemory<Vector<E, V>>,
-    matrix: &SharedMemory<Vector<E, V>>,
+fn multiply<V: Size>(
+    inputs: &SharedMemory<Vector<f16, V>>,
+    matrix: &SharedMemory<Vector<f16, V>>,
     sums: &Sequence<Matrix<f32>>,
     line: u32,
     column: u32,
@@ -183,11 +184,11 @@ fn multiply<E: Float, V: Size>(
     let size = comptime!(config.size as usize);
     let stride = comptime!(config.stride());
     let depth = comptime!(k * config.size / 4);
-    let mut factors = Sequence::<Matrix<Vector<E, V>>>::new();
+    let mut factors = Sequence::<Matrix<Vector<f16, V>>>::new();
     #[unroll]
     for j in 0..comptime!(config.columns()) {
         let start = ((column + comptime!(j * config.size)) * stride + depth) as usize;
-        factors.push(Matrix::<Vector<E, V>>::from_slice(
+        factors.push(Matrix::<Vector<f16, V>>::from_slice(
             MatrixIdent::B,
             size,
             size,
@@ -200,7 +201,7 @@ fn multiply<E: Float, V: Size>(
     #[unroll]
     for i in 0..comptime!(config.lines()) {
         let start = ((line + comptime!(i * config.size)) * stride + depth) as usize;
-        let input = Matrix::<Vector<E, V>>::from_slice(
+        let input = Matrix::<Vector<f16, V>>::from_slice(
             MatrixIdent::A,
             size,
             size,
@@ -259,32 +260,6 @@ fn store(
 
 /// The product on `unit`, with any number of rows of `x`.
 pub(super) fn launch<R: Runtime>(product: &Product<'_, R>, unit: MatrixUnit, inputs: &Narrowed) {
-    if is_bf16(product.matrix.ty(), unit) {
-        launch_as::<bf16, R>(product, unit, inputs);
-    } else {
-        launch_as::<f16, R>(product, unit, inputs);
-    }
-}
-
-/// The rows of `x` for the launches of one product.
-pub(super) fn inputs<R: Runtime>(
-    gpu: &Gpu<R>,
-    x: &Buffer,
-    matrix: &DeviceMatrix,
-    unit: MatrixUnit,
-) -> Narrowed {
-    if is_bf16(matrix.ty(), unit) {
-        narrow::<bf16, R>(gpu, x, matrix.cols(), false)
-    } else {
-        narrow::<f16, R>(gpu, x, matrix.cols(), true)
-    }
-}
-
-fn is_bf16(ty: BlockType, unit: MatrixUnit) -> bool {
-    ty == BlockType::BF16 && unit.bf16
-}
-
-fn launch_as<E: Float, R: Runtime>(product: &Product<'_, R>, unit: MatrixUnit, inputs: &Narrowed) {
     let Product { gpu, matrix, shard, y, tokens, span, .. } = *product;
     let planes = matrix.planes();
     // Few rows: small tiles, so that there are enough of them, in long steps, so that more loads are under way.
@@ -304,7 +279,7 @@ fn launch_as<E: Float, R: Runtime>(product: &Product<'_, R>, unit: MatrixUnit, i
     assert!(cubes.iter().all(|&n| n <= 65_535), "{cubes:?} cubes: too many rows for one launch");
     // SAFETY: groups and rows of both sides are clamped to those there are, and only rows there are are written.
     unsafe {
-        cmma_kernel::launch_unchecked::<E, R>(
+        cmma_kernel::launch_unchecked::<R>(
             gpu.launch(),
             CubeCount::Static(cubes[0] as u32, cubes[1] as u32, 1),
             CubeDim { x: UNITS, y: 1, z: 1 },

@@ -49,7 +49,7 @@ pub fn linear<R: Runtime>(
     let placement = Placement::new(segments, tokens, (gpu.caps().alignment as usize).div_ceil(4));
     let y = gpu.empty(placement.words);
     let unit = gpu.caps().matrix.filter(|_| tokens >= MIN_MATRIX_UNIT && matrix.ty() != BlockType::F32);
-    let narrowed = unit.map(|unit| (unit, cmma::inputs(gpu, x, matrix, unit)));
+    let narrowed = unit.map(|unit| (unit, narrow::narrow(gpu, x, cols)));
     for shard in matrix.shards() {
         let span = Span::of(shard, first_row, rows);
         if span.rows == 0 {

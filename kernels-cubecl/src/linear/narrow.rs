@@ -1,12 +1,12 @@
-//! Rows of `x` in the two-byte floats that matrix units multiply.
+//! Rows of `x` in the f16 that matrix units multiply.
 //!
 //! `n[t, i] = x[t, i] * 2^k[t]`, with `k` such that the largest magnitude of a row lies in `2^14..2^15`: activations may
 //! exceed the 65504 of an f16, and powers of two change no digit. The other factor, `2^-k`, multiplies the row of the
-//! result. With bf16, which has the range of f32, `k` is 0. Work: one cube of 256 units per row. Moved: 8 bytes in
-//! (the second time from cache) and 2 out per element.
+//! result. Work: one cube of 256 units per row. Moved: 8 bytes in (the second time from cache) and 2 out per element.
 use super::{load_floats, load_group};
 use crate::{Buffer, Gpu};
 use cubecl::prelude::*;
+use half::f16;
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -18,41 +18,36 @@ pub(super) struct Narrowed {
 }
 
 #[cube(launch_unchecked)]
-fn narrow_kernel<E: Float, N: Size, V: Size>(
+fn narrow_kernel<N: Size, V: Size>(
     x: &Array<Vector<f32, N>>,
-    rows: &mut Array<Vector<E, V>>,
+    rows: &mut Array<Vector<f16, V>>,
     factors: &mut Array<f32>,
     cols: u32,
     groups: u32,
     tokens: u32,
     #[comptime] floats: u32,
-    #[comptime] scaled: bool,
 ) {
-    // Cubes past the last row repeat it, so that all units of every cube meet in `scale`.
+    // Cubes past the last row repeat it, so that the units of every cube meet in its maximum.
     let token = min(CUBE_POS as u32, tokens - 1);
-    let mut scale = f32::new(1.0);
-    let mut factor = f32::new(1.0);
-    if comptime!(scaled) {
-        let exponent = exponent_of_row::<N>(x, token, cols, groups, floats);
-        scale = f32::reinterpret((268 - exponent) << 23);
-        factor = f32::reinterpret((exponent - 14) << 23);
-    }
+    let exponent = exponent_of_row::<N>(x, token, cols, groups, floats);
+    // An f32 of exponent bits `e` is in `2^(e - 127)..2^(e - 126)`.
+    let scale = f32::reinterpret((268 - exponent) << 23);
     let mut group = UNIT_POS;
     while group < groups {
         let values = load_group::<N>(x, token, group, cols, floats);
         #[unroll]
         for half in 0..2u32 {
-            let mut vector = Vector::<E, V>::empty();
+            let mut vector = Vector::<f16, V>::empty();
             #[unroll]
             for i in 0..4usize {
-                vector[i] = E::cast_from(values[comptime!(4 * half as usize + i)] * scale);
+                vector[i] = f16::cast_from(values[comptime!(4 * half as usize + i)] * scale);
             }
             rows[((token * groups + group) * 2 + half) as usize] = vector;
         }
         group += UNITS;
     }
     if UNIT_POS == 0 {
-        factors[token as usize] = factor;
+        factors[token as usize] = f32::reinterpret((exponent - 14) << 23);
     }
 }
 
@@ -90,8 +85,8 @@ fn exponent_of_row<N: Size>(
     max(shared[0] >> 23, 15)
 }
 
-/// Narrows rows of `cols` floats to `E`.
-pub(super) fn narrow<E: Float, R: Runtime>(gpu: &Gpu<R>, x: &Buffer, cols: usize, scaled: bool) -> Narrowed {
+/// Narrows rows of `cols` floats.
+pub(super) fn narrow<R: Runtime>(gpu: &Gpu<R>, x: &Buffer, cols: usize) -> Narrowed {
     let tokens = x.len / cols;
     let floats = load_floats(cols);
     let groups = cols.div_ceil(8);
@@ -100,7 +95,7 @@ pub(super) fn narrow<E: Float, R: Runtime>(gpu: &Gpu<R>, x: &Buffer, cols: usize
     let factors = gpu.empty(tokens);
     // SAFETY: tokens and groups stay below their numbers; `rows` has eight two-byte elements for each group.
     unsafe {
-        narrow_kernel::launch_unchecked::<E, R>(
+        narrow_kernel::launch_unchecked::<R>(
             gpu.launch(),
             gpu.grid(tokens),
             CubeDim { x: UNITS, y: 1, z: 1 },
@@ -113,7 +108,6 @@ pub(super) fn narrow<E: Float, R: Runtime>(gpu: &Gpu<R>, x: &Buffer, cols: usize
             groups as u32,
             tokens as u32,
             floats as u32,
-            scaled,
         );
     }
     Narrowed { rows, factors }
