@@ -38,13 +38,8 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let Some(first) = matrices.first() else { return Ok(matrices) };
         let parts: Vec<&[u8]> = matrices.iter().map(PackedMatrix::bytes).collect();
         let gpu = gpu::<R>(device);
-        let mut done = 0;
-        let mut report = |total: u64| {
-            progress(total - done);
-            done = total;
-        };
         let ty = block_type(first.ty());
-        let stack = DeviceMatrix::upload(&gpu, what, ty, first.cols(), &parts, &mut report)?;
+        let stack = DeviceMatrix::upload(&gpu, what, ty, first.cols(), &parts, progress)?;
         let stack = Opaque::new(stack);
         let mut first_row = 0;
         let place = |matrix: PackedMatrix| {
