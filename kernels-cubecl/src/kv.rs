@@ -256,11 +256,12 @@ fn q8_0_word(head: &SharedMemory<f32>, word: usize) -> u32 {
 pub(crate) fn f16_to_f32(bits: u32) -> f32 {
     let exponent = bits & 0x7c00;
     let sign = (bits & 0x8000) << 16;
-    // Both exponents are biased: by 15 and by 127.
-    let normal = ((bits & 0x7fff) << 13) + comptime!(112u32 << 23);
+    // The exponents are biased by 15 and by 127; those of infinities and NaN are all ones: 31 and 255, twice as far.
+    let rebias = comptime!(112u32 << 23);
+    let further = select(exponent == 0x7c00, rebias, 0u32);
+    let normal = ((bits & 0x7fff) << 13) + rebias + further;
     let subnormal = u32::reinterpret(f32::cast_from(bits & 0x3ff) * comptime!(1.0f32 / 16_777_216.0));
-    let infinite = ((bits & 0x3ff) << 13) | 0x7f80_0000;
-    let magnitude = select(exponent == 0, subnormal, select(exponent == 0x7c00, infinite, normal));
+    let magnitude = select(exponent == 0, subnormal, normal);
     f32::reinterpret(magnitude | sign)
 }
 

@@ -1,5 +1,7 @@
 //! Every kernel against its definition in plain Rust, on the device of the feature that is compiled in.
 mod activation;
+mod attention;
+mod attention_support;
 mod blocks;
 mod device;
 mod kv_reference;

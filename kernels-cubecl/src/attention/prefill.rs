@@ -1,0 +1,411 @@
+//! Attention of long runs of rows, bound by arithmetic.
+//!
+//! Work: one cube of 128 units per tile of up to 16 rows of a sequence and one, two or four query heads that share a
+//! key/value head; "queries" are all pairs of such a row and head, head after head. The queries stay in shared memory;
+//! the keys of a chunk of 4 to 16 entries come there as f32, then its values in their place. Each unit computes a few
+//! scores of a chunk, and a block of the weighted sums: four elements for a share of the queries. The softmax runs
+//! online, chunk after chunk, over the entries that any row of the tile sees; entries are masked row by row.
+//!
+//! Vectors of four elements keep shared memory from being the bottleneck; rows of them have an odd length, so that
+//! neighbouring rows meet in different banks.
+//!
+//! Moved: per tile and cube its queries and results once, and the keys and values its rows see.
+use super::decode::quotient;
+use super::plan::{TILE_ROWS, TILE_WORDS};
+use super::{LOWEST, Problem};
+use crate::Gpu;
+use crate::kv::{KvLayout, element, step};
+use cubecl::prelude::*;
+
+/// Units of a cube.
+const UNITS: usize = 128;
+
+type Vec4 = Vector<f32, Const<4>>;
+
+/// What [`prefill_kernel`] is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    layout: KvLayout,
+    n_heads: usize,
+    /// Rows and heads of a cube.
+    rows: usize,
+    heads: usize,
+    /// Entries of a chunk.
+    chunk: usize,
+}
+
+impl Shape {
+    /// Queries fill 16 KiB and a chunk 8, or half of both where a cube has less than 32 KiB of shared memory.
+    fn new(layout: KvLayout, n_heads: usize, shared_memory: usize) -> Self {
+        let words = if shared_memory < 32 << 10 { 2048 } else { 4096 };
+        let (dim, group) = (layout.head_dim, n_heads / layout.n_kv_heads);
+        let fits = |queries: usize| queries * dim <= words;
+        let rows = [16, 8, 4].into_iter().find(|&rows| fits(rows)).unwrap_or(4);
+        let heads = [4, 2].into_iter().find(|&heads| group.is_multiple_of(heads) && fits(rows * heads));
+        let chunk = [16, 8, 4].into_iter().find(|&chunk| fits(2 * chunk)).unwrap_or(4);
+        Self { layout, n_heads, rows, heads: heads.unwrap_or(1), chunk }
+    }
+
+    fn queries(&self) -> usize {
+        self.rows * self.heads
+    }
+
+    /// Vectors of a head; the last may be padded with zeros.
+    fn vectors(&self) -> usize {
+        self.layout.head_dim.div_ceil(4)
+    }
+
+    /// Vectors from one row in shared memory to the next.
+    fn stride(&self) -> usize {
+        self.vectors() | 1
+    }
+
+    /// Units beside each other in a block of scores, one per this many entries of the chunk.
+    fn score_columns(&self) -> usize {
+        if self.queries() * self.chunk > UNITS { self.chunk / 2 } else { self.chunk }
+    }
+
+    /// Rows of units in a block of scores.
+    fn score_rows(&self) -> usize {
+        UNITS / self.score_columns()
+    }
+
+    /// Queries of a unit in a block of scores, the last possibly past the end.
+    fn unit_scores(&self) -> usize {
+        self.queries().div_ceil(self.score_rows())
+    }
+
+    /// Units that share the sums of one vector of elements.
+    fn sum_rows(&self) -> usize {
+        UNITS / self.vectors()
+    }
+
+    /// Queries whose sums a unit keeps, the last possibly past the end.
+    fn unit_sums(&self) -> usize {
+        self.queries().div_ceil(self.sum_rows())
+    }
+}
+
+/// The shared memory of a cube.
+#[derive(CubeType)]
+struct Tile {
+    /// `[queries, stride]`, scaled.
+    queries: SharedMemory<Vec4>,
+    /// `[chunk, stride]`: keys, then values.
+    entries: SharedMemory<Vec4>,
+    /// `[queries, chunk]`: scores, then weights relative to the largest score so far.
+    weights: SharedMemory<f32>,
+    /// `[queries]`: the largest score, the sum of the weights, and the factor that makes earlier sums relative to it.
+    largest: SharedMemory<f32>,
+    total: SharedMemory<f32>,
+    shrink: SharedMemory<f32>,
+}
+
+#[cube]
+impl Tile {
+    fn new(#[comptime] shape: Shape) -> Self {
+        let queries = comptime!(shape.queries());
+        Tile {
+            queries: SharedMemory::<Vec4>::new(comptime!(queries * shape.stride())),
+            entries: SharedMemory::<Vec4>::new(comptime!(shape.chunk * shape.stride())),
+            weights: SharedMemory::<f32>::new(comptime!(queries * shape.chunk)),
+            largest: SharedMemory::<f32>::new(queries),
+            total: SharedMemory::<f32>::new(queries),
+            shrink: SharedMemory::<f32>::new(queries),
+        }
+    }
+}
+
+#[cube(launch_unchecked)]
+fn prefill_kernel(
+    q: &Array<f32>,
+    k: &Array<u32>,
+    v: &Array<u32>,
+    plan: &Array<u32>,
+    out: &mut Array<f32>,
+    records: u32,
+    scale: f32,
+    #[comptime] shape: Shape,
+) {
+    let record = records as usize + CUBE_POS_X as usize * TILE_WORDS;
+    let skipped = CUBE_POS_Z as usize * shape.rows;
+    let tile_rows = plan[record + 1] as usize;
+    if skipped < tile_rows {
+        let first_row = plan[record] as usize + skipped;
+        let last_row = plan[record] as usize + tile_rows - 1;
+        let start = plan[record + 2] as usize;
+        let end = plan[record + 3] as usize;
+        let table = plan[record + 4] as usize;
+        let head = CUBE_POS_Y as usize * shape.heads;
+        let mut tile = Tile::new(shape);
+        let mut sums = Array::<Vec4>::new(comptime!(shape.unit_sums()));
+        #[unroll]
+        for i in 0..comptime!(shape.unit_sums()) {
+            sums[i] = Vec4::new(f32::new(0.0));
+        }
+        load_queries(q, first_row, last_row, head, scale, &mut tile, shape);
+
+        let chunks = (end - start).div_ceil(shape.chunk);
+        for chunk in 0..chunks {
+            let from = start + chunk * shape.chunk;
+            stage(k, plan, table, from, end, head, &mut tile, shape);
+            sync_cube();
+            score(plan, first_row, last_row, from, &mut tile, shape);
+            sync_cube();
+            stage(v, plan, table, from, end, head, &mut tile, shape);
+            weigh(&mut tile, shape);
+            sync_cube();
+            add_values(&tile, &mut sums, shape);
+            sync_cube();
+        }
+        write(&tile, &sums, out, first_row, last_row, head, shape);
+    }
+}
+
+/// Row of query `query`: one past the last repeats the last.
+#[cube]
+fn row_of(query: usize, first_row: usize, last_row: usize, #[comptime] shape: Shape) -> usize {
+    let row = first_row + query % shape.rows;
+    select(row < last_row, row, last_row)
+}
+
+#[cube]
+fn load_queries(
+    q: &Array<f32>,
+    first_row: usize,
+    last_row: usize,
+    head: usize,
+    scale: f32,
+    tile: &mut Tile,
+    #[comptime] shape: Shape,
+) {
+    let (dim, vectors) = comptime!((shape.layout.head_dim, shape.vectors()));
+    let mut i = UNIT_POS as usize;
+    while i < comptime!(shape.queries() * vectors) {
+        let (query, vector) = (i / vectors, i % vectors);
+        let row = row_of(query, first_row, last_row, shape);
+        let base = (row * shape.n_heads + head + query / shape.rows) * dim;
+        let mut x = Vec4::empty();
+        #[unroll]
+        for e in 0..4usize {
+            x[e] = f32::new(0.0);
+            let element = 4 * vector + e;
+            if element < dim {
+                x[e] = q[base + element] * scale;
+            }
+        }
+        tile.queries[query * comptime!(shape.stride()) + vector] = x;
+        i += UNITS;
+    }
+    let mut query = UNIT_POS as usize;
+    while query < comptime!(shape.queries()) {
+        tile.largest[query] = f32::new(LOWEST);
+        tile.total[query] = f32::new(0.0);
+        query += UNITS;
+    }
+}
+
+/// Brings the entries of a chunk from their pages into shared memory; zeros for those from `end` on.
+#[cube]
+fn stage(
+    pages: &Array<u32>,
+    plan: &Array<u32>,
+    table: usize,
+    from: usize,
+    end: usize,
+    head: usize,
+    tile: &mut Tile,
+    #[comptime] shape: Shape,
+) {
+    let (block_len, n_kv_heads) = comptime!((shape.layout.block_len, shape.layout.n_kv_heads));
+    let (vectors, per_word) = comptime!((shape.vectors(), shape.layout.ty.per_word()));
+    let kv_head = head / comptime!(shape.n_heads / n_kv_heads);
+    let mut i = UNIT_POS as usize;
+    while i < comptime!(shape.chunk * vectors) {
+        let (slot, vector) = (i / vectors, i % vectors);
+        let entry = from + slot;
+        let mut x = Vec4::new(f32::new(0.0));
+        if entry < end {
+            let block = plan[table + entry / block_len] as usize;
+            let position = (block * n_kv_heads + kv_head) * block_len + entry % block_len;
+            let row = position * comptime!(shape.layout.row_words());
+            #[unroll]
+            for w in 0..comptime!(4 / per_word) {
+                let word = vector * comptime!(4 / per_word) + w;
+                if word < comptime!(shape.layout.data_words()) {
+                    let packed = pages[row + word];
+                    let step = step(pages, row, word, shape.layout);
+                    #[unroll]
+                    for e in 0..per_word {
+                        x[comptime!(w * per_word + e)] = element(packed, e, shape.layout.ty) * step;
+                    }
+                }
+            }
+        }
+        tile.entries[slot * comptime!(shape.stride()) + vector] = x;
+        i += UNITS;
+    }
+}
+
+/// The unit's scores of the chunk at `from`: the queries `y, y + score_rows, …` times the entries
+/// `x, x + score_columns, …`.
+#[cube]
+fn score(
+    plan: &Array<u32>,
+    first_row: usize,
+    last_row: usize,
+    from: usize,
+    tile: &mut Tile,
+    #[comptime] shape: Shape,
+) {
+    let (columns, stride) = comptime!((shape.score_columns(), shape.stride()));
+    let (rows_of_unit, columns_of_unit) = comptime!((shape.unit_scores(), shape.chunk / columns));
+    let x = UNIT_POS as usize % columns;
+    let y = UNIT_POS as usize / columns;
+    let mut sums = Array::<Vec4>::new(comptime!(rows_of_unit * columns_of_unit));
+    #[unroll]
+    for i in 0..comptime!(rows_of_unit * columns_of_unit) {
+        sums[i] = Vec4::new(f32::new(0.0));
+    }
+    for vector in 0..comptime!(shape.vectors()) {
+        let mut keys = Array::<Vec4>::new(columns_of_unit);
+        #[unroll]
+        for c in 0..columns_of_unit {
+            keys[c] = tile.entries[(x + comptime!(c * columns)) * stride + vector];
+        }
+        #[unroll]
+        for r in 0..rows_of_unit {
+            let query = tile.queries[unit_query(r, y, shape.score_rows(), shape) * stride + vector];
+            #[unroll]
+            for c in 0..columns_of_unit {
+                let i = comptime!(r * columns_of_unit + c);
+                sums[i] = fma(query, keys[c], sums[i]);
+            }
+        }
+    }
+    #[unroll]
+    for r in 0..rows_of_unit {
+        let query = unit_query(r, y, shape.score_rows(), shape);
+        let row = row_of(query, first_row, last_row, shape);
+        let (seen_from, seen_to) = (plan[2 * row] as usize, plan[2 * row + 1] as usize);
+        #[unroll]
+        for c in 0..columns_of_unit {
+            let sum = sums[comptime!(r * columns_of_unit + c)];
+            let slot = x + comptime!(c * columns);
+            let seen = from + slot >= seen_from && from + slot < seen_to;
+            let score = select(seen, sum[0] + sum[1] + (sum[2] + sum[3]), f32::new(LOWEST));
+            tile.weights[query * shape.chunk + slot] = score;
+        }
+    }
+}
+
+/// The `i`th of a unit's queries `y, y + rows, …`: one past the last repeats the last.
+#[cube]
+fn unit_query(#[comptime] i: usize, y: usize, #[comptime] rows: usize, #[comptime] shape: Shape) -> usize {
+    let (query, last) = (y + comptime!(i * rows), comptime!(shape.queries() - 1));
+    if comptime!((i + 1) * rows > shape.queries()) { select(query < last, query, last) } else { query }
+}
+
+/// Turns the scores of a chunk into weights, a query per unit.
+#[cube]
+fn weigh(tile: &mut Tile, #[comptime] shape: Shape) {
+    let query = UNIT_POS as usize;
+    if query < comptime!(shape.queries()) {
+        let before = tile.largest[query];
+        let mut largest = before;
+        for slot in 0..shape.chunk {
+            largest = f32::max(largest, tile.weights[query * shape.chunk + slot]);
+        }
+        let shrink = f32::exp(before - largest);
+        let mut total = tile.total[query] * shrink;
+        for slot in 0..shape.chunk {
+            let at = query * shape.chunk + slot;
+            let score = tile.weights[at];
+            let weight = select(score > f32::new(LOWEST), f32::exp(score - largest), f32::new(0.0));
+            tile.weights[at] = weight;
+            total += weight;
+        }
+        tile.largest[query] = largest;
+        tile.total[query] = total;
+        tile.shrink[query] = shrink;
+    }
+}
+
+/// Adds the values of a chunk to the unit's sums: four elements of the queries `y, y + sum_rows, …`.
+#[cube]
+fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] shape: Shape) {
+    let vector = UNIT_POS as usize % comptime!(shape.vectors());
+    let y = UNIT_POS as usize / comptime!(shape.vectors());
+    #[unroll]
+    for i in 0..comptime!(shape.unit_sums()) {
+        let query = unit_query(i, y, shape.sum_rows(), shape);
+        sums[i] = sums[i] * Vec4::new(tile.shrink[query]);
+    }
+    for slot in 0..shape.chunk {
+        let value = tile.entries[slot * comptime!(shape.stride()) + vector];
+        #[unroll]
+        for i in 0..comptime!(shape.unit_sums()) {
+            let weight = tile.weights[unit_query(i, y, shape.sum_rows(), shape) * shape.chunk + slot];
+            sums[i] = fma(value, Vec4::new(weight), sums[i]);
+        }
+    }
+}
+
+/// Writes the unit's sums over the totals of their queries.
+#[cube]
+fn write(
+    tile: &Tile,
+    sums: &Array<Vec4>,
+    out: &mut Array<f32>,
+    first_row: usize,
+    last_row: usize,
+    head: usize,
+    #[comptime] shape: Shape,
+) {
+    let dim = comptime!(shape.layout.head_dim);
+    let vector = UNIT_POS as usize % comptime!(shape.vectors());
+    let y = UNIT_POS as usize / comptime!(shape.vectors());
+    #[unroll]
+    for i in 0..comptime!(shape.unit_sums()) {
+        let query = y + comptime!(i * shape.sum_rows());
+        let row = first_row + query % shape.rows;
+        // Units past the last vector, queries past the last, rows past the tile's.
+        if y < comptime!(shape.sum_rows()) && query < comptime!(shape.queries()) && row <= last_row {
+            let total = tile.total[query];
+            let base = (row * shape.n_heads + head + query / shape.rows) * dim + 4 * vector;
+            #[unroll]
+            for e in 0..4usize {
+                if 4 * vector + e < dim {
+                    out[base + e] = quotient(sums[i][e], total);
+                }
+            }
+        }
+    }
+}
+
+/// Attention of the plan's tiles.
+pub(super) fn launch<R: Runtime>(gpu: &Gpu<R>, problem: &Problem) {
+    let &Problem { q, pages, plan, scale, n_heads, out } = problem;
+    if plan.tiles == 0 {
+        return;
+    }
+    let shape = Shape::new(pages.layout, n_heads, gpu.caps().shared_memory);
+    let parts = TILE_ROWS / shape.rows;
+    // SAFETY: rows, entries and blocks lie within the buffers: `Plan::new` and `paged_attention` have checked them. A
+    // unit's queries, entries and vectors stay within shared memory, and it writes none past the tile.
+    unsafe {
+        prefill_kernel::launch_unchecked::<R>(
+            gpu.launch(),
+            CubeCount::Static(plan.tiles as u32, (n_heads / shape.heads) as u32, parts as u32),
+            CubeDim { x: UNITS as u32, y: 1, z: 1 },
+            q.arg(),
+            pages.k.arg(),
+            pages.v.arg(),
+            plan.words.arg(),
+            out.arg(),
+            plan.tiles_start as u32,
+            scale,
+            shape,
+        );
+    }
+}
