@@ -6,8 +6,10 @@
 //! Rows of short runs (a decode step) go to [`decode`]: bound by the bytes of the keys and values, which are read once
 //! for all query heads that share them. Rows of long runs (a prefill chunk) go to [`prefill`]: bound by arithmetic.
 mod decode;
+mod join;
 mod plan;
 mod prefill;
+mod team;
 
 use crate::kv::KvPages;
 use crate::{Buffer, Gpu};

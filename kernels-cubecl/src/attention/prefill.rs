@@ -10,7 +10,7 @@
 //! neighbouring rows meet in different banks.
 //!
 //! Moved: per tile and cube its queries and results once, and the keys and values its rows see.
-use super::decode::quotient;
+use super::join::quotient;
 use super::plan::{TILE_ROWS, TILE_WORDS};
 use super::{LOWEST, Problem};
 use crate::Gpu;

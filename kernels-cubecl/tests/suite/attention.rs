@@ -4,9 +4,10 @@ use crate::device::{TestRuntime, gpu, plane_variants, random, relative_error, up
 use ember_kernels_cubecl::attention::{Plan, SequencePlan, paged_attention};
 use ember_kernels_cubecl::kv::{KvPages, KvType};
 use ember_kernels_cubecl::{Capabilities, Gpu, GpuError, launch_count};
+use std::ops::Range;
 
 /// A single row that sees a given range.
-fn one_row(entries: usize, visible: std::ops::Range<u32>) -> Sequence {
+fn one_row(entries: usize, visible: Range<u32>) -> Sequence {
     Sequence { entries, visible: vec![visible] }
 }
 
@@ -122,7 +123,7 @@ fn prefill_has_every_head_and_group() {
 
 #[test]
 fn ranges_need_not_be_causal() {
-    let causal = |ends: std::ops::Range<u32>| ends.map(|end| 0..end);
+    let causal = |ends: Range<u32>| ends.map(|end| 0..end);
     let sequences = [
         // An image of 20 entries within text.
         Sequence {
@@ -186,14 +187,20 @@ fn contiguous_keys_are_blocks_of_one() {
 #[test]
 fn plans_that_do_not_fit_are_refused() {
     let gpu = gpu();
-    let sequence = |rows, block_table, visible| SequencePlan { rows, block_table, visible };
-    let refused = |sequences: &[SequencePlan]| {
-        let plan = Plan::new(&gpu, sequences, 4);
-        assert!(matches!(plan, Err(GpuError::Invalid(_))), "{plan:?}");
-    };
-    refused(&[sequence(0..1, &[0], &[0..5])]);
-    refused(&[sequence(0..2, &[0], &[0..4])]);
-    refused(&[sequence(1..2, &[0], &[0..4]), sequence(0..1, &[1], &[0..4])]);
-    refused(&[sequence(0..1, &[0], &[0..4]), sequence(0..1, &[1], &[0..4])]);
+    // Rows, a block table, and the end of what the only row sees, in blocks of 4.
+    let refused =
+        |sequences: &[(Range<usize>, &[u32], u32)]| {
+            let visible: Vec<Vec<Range<u32>>> =
+                sequences.iter().map(|(_, _, end)| std::iter::once(0..*end).collect()).collect();
+            let plans = sequences.iter().zip(&visible).map(|((rows, block_table, _), visible)| {
+                SequencePlan { rows: rows.clone(), block_table, visible }
+            });
+            let plan = Plan::new(&gpu, &plans.collect::<Vec<_>>(), 4);
+            assert!(matches!(plan, Err(GpuError::Invalid(_))), "{plan:?}");
+        };
+    refused(&[(0..1, &[0], 5)]);
+    refused(&[(0..2, &[0], 4)]);
+    refused(&[(1..2, &[0], 4), (0..1, &[1], 4)]);
+    refused(&[(0..1, &[0], 4), (0..1, &[1], 4)]);
     assert!(Plan::new(&gpu, &[], 4).is_ok());
 }
