@@ -2,12 +2,14 @@
 mod common;
 
 use burn_cubecl::CubeBackend;
+use burn_cubecl::cubecl::Runtime;
 use burn_wgpu::WgpuRuntime;
 use common::golden::{EXACT, fixture, lowest_cosine, paged_logits, reference, worst_position};
 use common::invariance;
+use ember_kernels_cubecl::read_bytes;
 use ember_loaders::checkpoint::Checkpoint;
-use ember_models::backend::conformance;
-use ember_models::{Decoder, KvType, WeightFormat};
+use ember_models::backend::{Backend, conformance};
+use ember_models::{Batch, Decoder, KvCache, KvType, WeightFormat};
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
@@ -71,4 +73,82 @@ fn decode_equals_prefill_for_every_length_up_to_260() {
 #[test]
 fn a_batch_of_sequences_equals_each_alone() {
     invariance::batch_equals_single::<B>(close);
+}
+
+/// Decode steps of one sequence of the synthetic model from `kv_start` on; `each` is called after every step.
+fn decode(steps: std::ops::Range<u32>, mut each: impl FnMut(u32)) {
+    let device = Default::default();
+    let model = common::synthetic::qwen3::<B>(true);
+    let table: Vec<u32> = (0..steps.end.div_ceil(invariance::BLOCK as u32)).collect();
+    let mut cache =
+        KvCache::new::<B>(model.config(), KvType::F16, steps.end as usize, &device).expect("small");
+    for step in steps {
+        let mut batch = Batch::single(&invariance::tokens(1), step, &table, invariance::BLOCK);
+        batch.likeliest_rows = vec![0];
+        let logits = model.step(&batch, &mut cache, &device).expect("a valid batch").likeliest;
+        let picks = B::top_k(logits.expect("wanted"), 1).expect("a healthy device");
+        assert!(picks[0][0].1.is_finite());
+        each(step);
+    }
+}
+
+/// The numbers of docs/backends.md.
+#[test]
+fn a_greedy_step_reads_back_eight_bytes() {
+    let before = read_bytes();
+    decode(0..3, |_| ());
+    assert_eq!(read_bytes() - before, 3 * 8);
+    let logits = burn::tensor::Tensor::<B, 2>::zeros([2, 1000], &Default::default());
+    let before = read_bytes();
+    B::top_k(logits, 40).expect("a healthy device");
+    assert_eq!(read_bytes() - before, 2 * 40 * 8);
+}
+
+#[test]
+fn a_thousand_steps_allocate_nothing_more() {
+    let client = WgpuRuntime::client(&Default::default());
+    let reserved = || client.memory_usage().expect("a healthy device").bytes_reserved;
+    let mut early = 0;
+    decode(0..1100, |step| match step {
+        100 => early = reserved(),
+        1099 => assert_eq!(reserved(), early, "bytes reserved after 100 steps and after 1100"),
+        _ => {}
+    });
+}
+
+/// What `launches_per_layer` looks at: run on its own, with CubeCL told to log every launch. So late in a context that
+/// attention is split.
+#[test]
+fn one_decode_step() {
+    decode(400..401, |_| ());
+}
+
+/// Counted in CubeCL's own log, Burn's kernels included: the number of docs/backends.md, of which a product with V of
+/// another block type, and each further row shard, make one more.
+#[test]
+fn launches_per_layer() {
+    let launches = logged_launches();
+    // The rotation comes once in each of the two layers.
+    let layers: Vec<usize> = (0..launches.len()).filter(|&i| launches[i].contains("HeadsKernel")).collect();
+    let [first, second] = layers[..] else { panic!("{launches:#?}") };
+    assert_eq!(second - first, 10, "{:#?}", &launches[first..second]);
+    assert!(launches[first..second].iter().all(|name| !name.contains("KernelBinop")), "a kernel of Burn's");
+}
+
+/// The kernels of `one_decode_step`, in order.
+fn logged_launches() -> Vec<String> {
+    let folder = std::env::temp_dir().join(format!("ember-launches-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let log = folder.join("launches.log");
+    let config = format!("[profiling]\nlogger = {{ level = \"minimal\", file = {log:?} }}\n");
+    std::fs::write(folder.join("cubecl.toml"), config).expect("a temporary file");
+    let run = std::process::Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "one_decode_step", "--test-threads", "1"])
+        .current_dir(&folder)
+        .output()
+        .expect("this test runs again");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+    let launches = std::fs::read_to_string(&log).expect("CubeCL's log");
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    launches.lines().map(str::to_owned).collect()
 }

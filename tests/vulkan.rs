@@ -1,0 +1,111 @@
+//! The command line and a real model on a Vulkan device. Needs EMBER_REFERENCE_DIR (see CONTRIBUTING.md).
+mod cli_support;
+mod real_support;
+
+use cli_support::{ember, model};
+use ember::backend::{BackendKind, KvType, PlacementOptions, place};
+use ember::engine::{Engine, GenerateLimits, Observer, Sequence, Wanted, generate};
+use ember::sampling::{Sampler, SamplingParams};
+use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
+use std::ops::ControlFlow;
+
+const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+
+struct Silent;
+
+impl Observer for Silent {
+    fn prefill(&mut self, _done: usize, _total: usize) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn token(&mut self, _token: u32) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+fn engine(checkpoint: &Checkpoint, backend: BackendKind) -> Engine {
+    let options =
+        PlacementOptions { backend, device: 0, context_size: Some(128), kv_type: KvType::F16, threads: None };
+    Engine::new(place(checkpoint, &options, &mut |_| ()).expect("a device and a model that fits").runner)
+}
+
+/// The likeliest token and how far the second is behind it.
+fn best(logits: &[f32]) -> (usize, f32) {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.select_nth_unstable_by(1, |&a, &b| logits[b].total_cmp(&logits[a]));
+    (order[0], logits[order[0]] - logits[order[1]])
+}
+
+/// The CPU's text, teacher-forced: a prompt in one step, then token by token.
+#[test]
+fn smollm2_agrees_with_the_cpu() {
+    const TOKENS: usize = 32;
+    let checkpoint = Checkpoint::open(real_support::model(SMOLLM2)).expect("a model that is supported");
+    let tokenizer = Tokenizer::from_gguf(checkpoint.gguf().expect("a GGUF file")).expect("its tokenizer");
+    let prompt = tokenizer.encode("The capital of France is", SpecialTokens::Parse).expect("plain text");
+    let mut cpu = engine(&checkpoint, BackendKind::Ndarray);
+    let limits = GenerateLimits { max_tokens: TOKENS, end_tokens: Vec::new() };
+    let mut sampler = Sampler::new(SamplingParams::default()).expect("greedy");
+    let mut sequence = Sequence::default();
+    let text = generate(&mut cpu, &mut sequence, &prompt, &mut sampler, &limits, &mut Silent)
+        .expect("it fits the context")
+        .tokens;
+    assert_eq!(text.len(), TOKENS);
+
+    let mut gpu = engine(&checkpoint, BackendKind::Vulkan);
+    let mut sequence = Sequence::default();
+    let mut equal = 0;
+    let mut rows = vec![&prompt[..]];
+    rows.extend(text.chunks(1).take(TOKENS - 1));
+    for (step, (tokens, &expected)) in rows.into_iter().zip(&text).enumerate() {
+        let output =
+            gpu.extend(&mut sequence, tokens, Wanted::Last, &mut |_| true).expect("a healthy device");
+        let (token, gap) = best(&output.logits);
+        equal += usize::from(token == expected as usize);
+        assert!(token == expected as usize || gap <= 0.5, "token {step} is another, {gap} ahead");
+    }
+    assert!(equal * 100 >= TOKENS * 96, "{equal} of {TOKENS} tokens are the CPU's");
+}
+
+#[test]
+fn run_answers_on_the_device() {
+    let file = real_support::model(SMOLLM2);
+    let file = file.to_str().expect("a path in UTF-8");
+    let args =
+        ["run", "--backend", "vulkan", "--raw", "--max-tokens", "3", "-m", file, "The capital of France is"];
+    let answer = ember(&args).ok();
+    assert!(answer.stdout.starts_with(" Paris"), "{}", answer.stdout);
+    assert!(answer.stderr.contains("vulkan, "), "{}", answer.stderr);
+}
+
+#[test]
+fn devices_lists_what_the_backend_sees() {
+    let listed = ember(&["devices", "--backend", "vulkan"]).ok().stdout;
+    for fact in ["vulkan 0: ", "compiler: wgpu<spirv>", "largest buffer: ", "planes of ", "matrix units: "] {
+        assert!(listed.contains(fact), "no `{fact}` in {listed}");
+    }
+    // Every backend has its lines, also one whose driver is not there.
+    let all = ember(&["devices"]).ok().stdout;
+    assert!(all.contains("ndarray 0: CPU") && all.contains("cuda"), "{all}");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_refused() {
+    let file = model("qwen3-tied/f32.gguf");
+    let run = |args: &[&str]| ember(&[&["run", "--max-tokens", "1", "-m", &file, "hi"], args].concat());
+    let refused = run(&["--backend", "vulkan", "--device", "9"]);
+    assert_eq!(refused.status, 1);
+    assert!(
+        refused.stderr.contains("--device 9 does not exist: `ember devices` lists"),
+        "{}",
+        refused.stderr
+    );
+    let refused = run(&["--backend", "cuda"]);
+    assert_eq!(refused.status, 1);
+    assert!(refused.stderr.contains("CUDA") && refused.stderr.contains("install"), "{}", refused.stderr);
+    let refused = run(&["--backend", "metal"]);
+    assert_eq!(refused.status, 1);
+    let expected = "this binary was built without the metal backend: build it with --features metal";
+    assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+}
