@@ -73,11 +73,17 @@ impl<R: Runtime> fmt::Debug for Gpu<R> {
 
 thread_local! {
     static LAUNCHES: Cell<u64> = const { Cell::new(0) };
+    static READ: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Kernels that this thread has launched so far.
 pub fn launch_count() -> u64 {
     LAUNCHES.get()
+}
+
+/// Bytes that this thread has read back from devices so far.
+pub fn read_bytes() -> u64 {
+    READ.get()
 }
 
 impl<R: Runtime> Gpu<R> {
@@ -140,6 +146,7 @@ impl<R: Runtime> Gpu<R> {
     /// # Errors
     /// [`GpuError::Device`] when the device failed at anything since the last look.
     pub fn read(&self, buffer: &Buffer) -> Result<Vec<u32>, GpuError> {
+        READ.set(READ.get() + 4 * buffer.len as u64);
         let bytes = self
             .client
             .read_one(buffer.handle.clone())

@@ -22,6 +22,6 @@ pub mod rows;
 pub use buffer::Buffer;
 pub use error::GpuError;
 pub use format::BlockType;
-pub use gpu::{Capabilities, Gpu, MatrixUnit, launch_count};
+pub use gpu::{Capabilities, Gpu, MatrixUnit, launch_count, read_bytes};
 pub use matrix::DeviceMatrix;
 pub use pack::pack_rows;
