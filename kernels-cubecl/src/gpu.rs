@@ -26,7 +26,7 @@ pub struct Capabilities {
 }
 
 /// What multiplies square fragments of f16 into f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatrixUnit {
     /// Rows, columns and depth of a fragment.
     pub size: u32,

@@ -16,6 +16,7 @@ mod matrix;
 pub mod norm;
 mod pack;
 pub mod pick;
+pub mod probe;
 pub mod rope;
 pub mod rows;
 

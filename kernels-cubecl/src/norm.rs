@@ -24,7 +24,7 @@ fn rms_norm_kernel(
     #[comptime] units: u32,
 ) {
     let dim = dim as usize;
-    let base = CUBE_POS as usize * dim;
+    let base = CUBE_POS * dim;
     let mut squares = f32::new(0.0);
     let mut i = UNIT_POS as usize;
     while i < dim {

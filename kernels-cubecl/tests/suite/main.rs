@@ -8,5 +8,6 @@ mod kv_reference;
 mod linear;
 mod norm;
 mod pick;
+mod probe;
 mod rope;
 mod rows;
