@@ -2,10 +2,12 @@
 use super::{BackendKind, DeviceInfo, gpu};
 use anyhow::{Context, Result, bail};
 use burn_cubecl::CubeBackend;
-use burn_cubecl::cubecl::Runtime;
+use burn_cubecl::cubecl::Runtime as _;
 use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime, install};
 use cudarc::driver::{result, sys};
 use indicatif::BinaryBytes;
+
+pub use CudaRuntime as Runtime;
 
 /// The Burn backend of all CUDA devices.
 pub type Cuda = CubeBackend<CudaRuntime, f32, i32, u8>;

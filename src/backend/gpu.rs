@@ -1,5 +1,5 @@
 //! What the GPU backends share: CubeCL's configuration, what a device reports, and failures on its thread.
-use super::{Placed, PlacementOptions, load};
+use super::{Floor, Placed, PlacementOptions, load};
 use crate::engine::{EngineError, Runner, RunnerOutput};
 use anyhow::Result;
 use burn_cubecl::cubecl::Runtime;
@@ -7,6 +7,7 @@ use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
 use burn_cubecl::cubecl::config::cache::CacheConfig;
 use burn_cubecl::cubecl::features::Plane;
+use ember_kernels_cubecl::{Gpu, probe};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_models::backend::Backend;
 use ember_models::{Batch, ModelError};
@@ -31,6 +32,16 @@ pub fn place<B: Backend>(
         None => runner?,
     };
     Ok(Placed { runner: Box::new(Watched(runner)), device: name, compiles_kernels: true })
+}
+
+/// See [`floor`](super::floor).
+pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor> {
+    let floor = probe::floor(&Gpu::<R>::new(R::client(device)));
+    if let Some(error) = device_failure() {
+        return Err(error.into());
+    }
+    let probe::Floor { copy_bytes_per_second, operations_per_second } = floor?;
+    Ok(Floor { bytes_per_second: copy_bytes_per_second, operations_per_second })
 }
 
 /// Prepares CubeCL before its first use: compiled kernels go to a cache on disk, and a panic on a device's thread is kept

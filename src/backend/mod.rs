@@ -124,6 +124,15 @@ pub struct Placed {
     pub compiles_kernels: bool,
 }
 
+/// What a device does at best.
+#[derive(Clone, Copy, Debug)]
+pub struct Floor {
+    /// Bytes read and written per second by a copy.
+    pub bytes_per_second: f64,
+    /// Operations per second of its matrix units, or of f32 arithmetic where there are none.
+    pub operations_per_second: f64,
+}
+
 /// The context size when none is asked for: the model's own may need more memory than the machine has.
 pub const DEFAULT_CONTEXT: usize = 8192;
 
@@ -168,6 +177,26 @@ pub fn check(backend: BackendKind, device: usize, report: &mut dyn FnMut(bool, S
         _ => {
             let _ = (device, report);
             bail!("there is nothing to compare {backend} with: it takes a GPU backend, built beside ndarray")
+        }
+    }
+}
+
+/// Measures what a GPU does at best; nothing for the CPU.
+///
+/// # Errors
+/// A backend or device that is not there, or that fails.
+pub fn floor(backend: BackendKind, device: usize) -> Result<Option<Floor>> {
+    backend.check_compiled()?;
+    match backend {
+        #[cfg(feature = "cuda")]
+        BackendKind::Cuda => gpu::floor::<cuda::Runtime>(&cuda::open(device)?.0).map(Some),
+        #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
+            gpu::floor::<wgpu::Runtime>(&wgpu::open(backend, device)?.0).map(Some)
+        }
+        _ => {
+            let _ = device;
+            Ok(None)
         }
     }
 }

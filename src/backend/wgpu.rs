@@ -2,13 +2,15 @@
 use super::{BackendKind, DeviceInfo, gpu};
 use anyhow::{Result, bail};
 use burn_cubecl::CubeBackend;
-use burn_cubecl::cubecl::Runtime;
+use burn_cubecl::cubecl::Runtime as _;
 use burn_cubecl::cubecl::future::block_on;
 use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi, Metal, Vulkan};
 use burn_wgpu::{RuntimeOptions, WgpuDevice, WgpuRuntime, init_setup};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use wgpu::{AdapterInfo, DeviceType};
+
+pub use WgpuRuntime as Runtime;
 
 /// The Burn backend of all wgpu devices.
 pub type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
