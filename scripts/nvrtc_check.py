@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 import sys
-from multiprocessing import Pool
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 # Kernels over many rows at once trade registers for reuse, and may spill a few.
@@ -96,8 +96,8 @@ def main():
     # The same text for the same architecture is compiled once.
     keys = [(arch, hashlib.sha256(text).digest()) for arch, *_, text in kernels]
     jobs = {key: (key, kernel[-1], kernel[0]) for key, kernel in zip(keys, kernels)}
-    with Pool(os.cpu_count()) as pool:
-        results = dict(pool.imap_unordered(compile_one, jobs.values()))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        results = dict(pool.map(compile_one, jobs.values()))
 
     failures = []
     print(f"{'arch':6} {'regs':>4} {'stack':>6} {'spill':>6} {'shared':>6} {'units':>5}  kernel")
