@@ -7,7 +7,8 @@ use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime, install};
 use cudarc::driver::{result, sys};
 use indicatif::BinaryBytes;
 
-pub use CudaRuntime as Runtime;
+/// The CubeCL runtime.
+pub type Runtime = CudaRuntime;
 
 /// The Burn backend of all CUDA devices.
 pub type Cuda = CubeBackend<CudaRuntime, f32, i32, u8>;

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use wgpu::{AdapterInfo, DeviceType};
 
-pub use WgpuRuntime as Runtime;
+/// The CubeCL runtime.
+pub type Runtime = WgpuRuntime;
 
 /// The Burn backend of all wgpu devices.
 pub type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;

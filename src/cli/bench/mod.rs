@@ -139,7 +139,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     };
     let kv_cache_bytes = engine.runner().kv_bytes() as u64;
     // Token i of n reads depth + i entries.
-    let entries = args.depth as u64 + (args.generate_tokens as u64 + 1) / 2;
+    let entries = args.depth as u64 + (args.generate_tokens as u64).div_ceil(2);
     let kv_bytes = kv_cache_bytes * entries / engine.context_size() as u64;
     // A step reads the weights once for the whole batch.
     let bytes = weight_bytes as f64 / args.batch as f64 + kv_bytes as f64;
