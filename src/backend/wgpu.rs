@@ -49,6 +49,7 @@ pub fn open(backend: BackendKind, index: usize) -> Result<(WgpuDevice, String)> 
     }
     let (adapter, device) = adapters.swap_remove(index);
     set_up(backend, &device);
+    gpu::check_limits(&WgpuRuntime::client(&device))?;
     Ok((device, adapter.name))
 }
 

@@ -202,12 +202,14 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
 /// the device anyway. With several rows of `x` the accumulators take the registers that more steps would need.
 fn config<R: Runtime>(product: &Product<'_, R>) -> Config {
     let caps = product.gpu.caps();
+    let floats = load_floats(product.matrix.cols()) as u32;
     let (rows, steps) = match (product.span.rows, product.tokens) {
         (0..2048, 1) => (1, 4),
         (0..2048, _) => (1, 1),
         (2048..8192, 1) => (2, 2),
-        (2048..8192, _) => (2, 1),
-        (_, 1) => (4, 2),
+        (2048..8192, _) | (_, 3..) => (2, 1),
+        // Rows that are no whole number of loads take registers for their ends.
+        (_, 1) if floats > 1 => (4, 2),
         (_, _) => (4, 1),
     };
     let (lanes, planes) = match caps.plane {
@@ -215,6 +217,5 @@ fn config<R: Runtime>(product: &Product<'_, R>) -> Config {
         None => (SHARED_UNITS, 0),
     };
     let format = product.matrix.ty().format();
-    let floats = load_floats(product.matrix.cols()) as u32;
     Config { format, floats, tokens: product.tokens as u32, rows, steps, lanes, planes }
 }
