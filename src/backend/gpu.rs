@@ -25,13 +25,20 @@ pub fn place<B: Backend>(
     (device, name): (B::Device, String),
     progress: &mut dyn FnMut(u64),
 ) -> Result<Placed> {
-    let runner = load::<B>(checkpoint, options, device, PREFILL_ROWS, progress);
+    let runner = load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
+    // What the uploads passed through.
+    B::memory_cleanup(&device);
     // What happened on the device's thread says more than what it led to.
     let runner = match device_failure() {
         Some(error) => return Err(error.into()),
         None => runner?,
     };
     Ok(Placed { runner: Box::new(Watched(runner)), device: name, compiles_kernels: true })
+}
+
+/// Whether the products use matrix units.
+pub fn has_matrix_units<R: Runtime>(device: &R::Device) -> bool {
+    Gpu::<R>::new(R::client(device)).caps().matrix.is_some()
 }
 
 /// See [`floor`](super::floor).

@@ -169,10 +169,14 @@ pub fn check(backend: BackendKind, device: usize, report: &mut dyn FnMut(bool, S
     backend.check_compiled()?;
     match backend {
         #[cfg(all(feature = "cuda", feature = "ndarray"))]
-        BackendKind::Cuda => check::check::<cuda::Cuda>(&cuda::open(device)?.0, report),
+        BackendKind::Cuda => {
+            let (device, _) = cuda::open(device)?;
+            check::check::<cuda::Cuda>(&device, gpu::has_matrix_units::<cuda::Runtime>(&device), report)
+        }
         #[cfg(all(any(feature = "vulkan", feature = "metal", feature = "wgpu"), feature = "ndarray"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
-            check::check::<wgpu::Wgpu>(&wgpu::open(backend, device)?.0, report)
+            let (device, _) = wgpu::open(backend, device)?;
+            check::check::<wgpu::Wgpu>(&device, gpu::has_matrix_units::<wgpu::Runtime>(&device), report)
         }
         _ => {
             let _ = (device, report);

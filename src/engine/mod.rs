@@ -15,8 +15,8 @@ use ember_models::Batch;
 use ember_models::SequenceRows;
 use ember_models::batch::slot;
 
-/// Rows of the prefill step of a warm-up: more than the kernels for a few rows take.
-const WARM_UP_ROWS: usize = 32;
+/// Rows of the steps of a warm-up: those that have kernels of their own, and one of each size of tiles.
+const WARM_UP_ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 33];
 
 /// Owns a model and its KV pool, and runs steps for any number of sequences.
 pub struct Engine {
@@ -67,12 +67,12 @@ impl Engine {
     /// Any error of the model.
     pub fn warm_up(&mut self) -> Result<(), EngineError> {
         let mut sequence = Sequence::default();
-        let rows = WARM_UP_ROWS.min(self.context_size().saturating_sub(2));
-        let result = self
-            .extend(&mut sequence, &vec![0; rows], Wanted::Last, &mut |_| true)
-            .and_then(|_| self.extend(&mut sequence, &[0], Wanted::Likeliest(1), &mut |_| true));
-        self.truncate(&mut sequence, 0);
-        result.map(|_| ())
+        for rows in WARM_UP_ROWS.map(|rows| rows.min(self.context_size())) {
+            let result = self.extend(&mut sequence, &vec![0; rows], Wanted::Likeliest(1), &mut |_| true);
+            self.truncate(&mut sequence, 0);
+            result?;
+        }
+        Ok(())
     }
 
     /// The model.
