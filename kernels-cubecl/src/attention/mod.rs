@@ -3,8 +3,9 @@
 //! `y[r, h] = Σ_j softmax_j(scale q[r, h] · k[j, h / group]) v[j, h / group]` over the entries `j` that row `r` sees;
 //! a row that sees nothing gives zeros.
 //!
-//! Rows of short runs (a decode step) go to the decode kernel: bound by the bytes of the keys and values, which are read once
-//! for all query heads that share them. Rows of long runs (a prefill chunk) go to the prefill kernel: bound by arithmetic.
+//! Rows of short runs (a decode step) go to the decode kernel: bound by the bytes of the keys and values, which are
+//! read once for all query heads that share them. Rows of long runs (a prefill chunk) go to the prefill kernel: bound
+//! by arithmetic.
 mod decode;
 mod join;
 mod plan;
