@@ -2,25 +2,16 @@
 mod common;
 
 use burn_ndarray::NdArray;
-use common::golden::{EXACT, fixture, lowest_cosine, paged_logits, reference, worst_position};
+use common::golden::{self, EXACT, fixture, load, lowest_cosine, paged_logits, reference, worst_position};
 use common::values;
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig, RopePairing, RopeScaling};
 use ember_models::{Decoder, WeightFormat};
 
 type B = NdArray;
 
-fn load(path: &str) -> Decoder<B> {
-    let checkpoint = Checkpoint::open(fixture(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a whole checkpoint")
-}
-
 #[test]
 fn f32_logits_equal_the_reference() {
-    for (model, expected) in EXACT {
-        let reference = reference(expected);
-        let error = worst_position(&paged_logits(&load(model), &reference), &reference);
-        assert!(error < 1e-4, "{model} against {expected}: {error}");
-    }
+    golden::f32_logits_equal_the_reference::<B>();
 }
 
 #[test]
@@ -31,7 +22,7 @@ fn the_cacheless_forward_equals_the_reference() {
         let shape = [1, ids.len()];
         let tokens =
             burn::tensor::Tensor::from_data(burn::tensor::TensorData::new(ids, shape), &Default::default());
-        let logits = values(load(model).forward_at(tokens, &reference.positions));
+        let logits = values(load::<B>(model).forward_at(tokens, &reference.positions));
         let error = worst_position(&logits, &reference);
         assert!(error < 1e-4, "{model} against {expected}: {error}");
     }
@@ -41,7 +32,7 @@ fn the_cacheless_forward_equals_the_reference() {
 fn greedy_continuations_equal_the_reference() {
     for (model, expected) in EXACT {
         let mut reference = reference(expected);
-        let model = load(model);
+        let model = load::<B>(model);
         let wanted = std::mem::take(&mut reference.greedy);
         for (i, wanted) in wanted.iter().enumerate() {
             let logits = paged_logits(&model, &reference);
@@ -65,22 +56,14 @@ fn rounded_weights_stay_close() {
     ];
     for (model, expected, floor) in files {
         let reference = reference(expected);
-        let cosine = lowest_cosine(&paged_logits(&load(model), &reference), &reference);
+        let cosine = lowest_cosine(&paged_logits(&load::<B>(model), &reference), &reference);
         assert!(cosine > floor, "{model}: {cosine}");
     }
 }
 
-/// The reference here is the model with the same rounded weights: what is left is the rounding of activations.
 #[test]
 fn every_block_type_runs() {
-    let types_32 = ["q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"].map(|ty| ("blocks-32", ty));
-    let types_256 = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"].map(|ty| ("blocks-256", ty));
-    for (folder, ty) in types_32.into_iter().chain(types_256) {
-        let reference = reference(&format!("{folder}/reference-{ty}.safetensors"));
-        let cosine =
-            lowest_cosine(&paged_logits(&load(&format!("{folder}/{ty}.gguf")), &reference), &reference);
-        assert!(cosine > 0.999, "{ty}: {cosine}");
-    }
+    golden::every_block_type_runs::<B>(0.999);
 }
 
 /// Breaks one property of the configuration; the golden comparison must notice.

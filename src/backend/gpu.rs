@@ -12,6 +12,7 @@ use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_models::backend::Backend;
 use ember_models::{Batch, ModelError};
 use indicatif::BinaryBytes;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -25,13 +26,17 @@ pub fn place<B: Backend>(
     (device, name): (B::Device, String),
     progress: &mut dyn FnMut(u64),
 ) -> Result<Placed> {
-    let runner = load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
-    // What the uploads passed through.
-    B::memory_cleanup(&device);
+    let loading = AssertUnwindSafe(|| {
+        let runner = load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
+        // What the uploads passed through.
+        B::memory_cleanup(&device);
+        runner
+    });
     // What happened on the device's thread says more than what it led to.
-    let runner = match device_failure() {
-        Some(error) => return Err(error.into()),
-        None => runner?,
+    let runner = match (catch_unwind(loading), device_failure()) {
+        (_, Some(error)) => return Err(error.into()),
+        (Ok(runner), None) => runner?,
+        (Err(panic), None) => resume_unwind(panic),
     };
     Ok(Placed { runner: Box::new(Watched(runner)), device: name, compiles_kernels: true })
 }
@@ -97,20 +102,23 @@ fn kernel_cache() -> Option<PathBuf> {
     Some(base?.join("ember/kernels"))
 }
 
-/// The first panic on a thread other than the one that loaded the model.
+/// The first panic on a device's thread.
 static DEVICE_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// CubeCL runs a device on a thread of its own. When that thread panics (an allocation that the driver refuses, a kernel
-/// that it does not compile), the caller reads zeros and goes on; so the message is kept, and [`Watched`] looks for it.
+/// CubeCL runs a device on a thread of its own, called DSD or DSU and a number. When that thread panics (an allocation that
+/// the driver refuses, a kernel that it does not compile), the caller reads zeros and goes on; so the message is kept, and
+/// [`Watched`] looks for it. What the callers' threads panic about after that is only its consequence.
 fn keep_device_panics() {
-    let engine_thread = std::thread::current().id();
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if std::thread::current().id() == engine_thread {
-            return report(panic);
+        let on_device = std::thread::current().name().is_some_and(|name| name.starts_with("DS"));
+        let mut kept = DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        if on_device {
+            kept.get_or_insert(panic.payload_as_str().unwrap_or("unknown failure").to_owned());
+        } else if kept.is_none() {
+            drop(kept);
+            report(panic);
         }
-        let message = panic.payload_as_str().unwrap_or("unknown failure").to_owned();
-        DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
     }));
 }
 
@@ -149,10 +157,12 @@ impl Runner for Watched {
     }
 
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
-        let output = self.0.step(batch);
-        match device_failure() {
-            Some(error) => Err(error.into()),
-            None => output,
+        // After a failure nothing of the model is used again, whatever state the panic left it in.
+        let output = catch_unwind(AssertUnwindSafe(|| self.0.step(batch)));
+        match (device_failure(), output) {
+            (Some(error), _) => Err(error.into()),
+            (None, Ok(output)) => output,
+            (None, Err(panic)) => resume_unwind(panic),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Tiny random models and what Hugging Face transformers computes with them.
 use super::{cosine, max_relative, values};
+use ember_loaders::checkpoint::Checkpoint;
 use ember_models::backend::Backend;
-use ember_models::{Batch, Decoder, KvCache, KvType};
+use ember_models::{Batch, Decoder, KvCache, KvType, WeightFormat};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
 
@@ -93,3 +94,30 @@ pub const EXACT: [(&str, &str); 17] = [
     ("qwen2/hf", "qwen2/reference-bf16.safetensors"),
     ("qwen2/bf16.gguf", "qwen2/reference-bf16.safetensors"),
 ];
+
+/// The model of a fixture, packed.
+pub fn load<B: Backend>(path: &str) -> Decoder<B> {
+    let checkpoint = Checkpoint::open(fixture(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a whole checkpoint")
+}
+
+/// F32 files against each of their references.
+pub fn f32_logits_equal_the_reference<B: Backend>() {
+    for (model, expected) in EXACT {
+        let reference = reference(expected);
+        let error = worst_position(&paged_logits(&load::<B>(model), &reference), &reference);
+        assert!(error < 1e-4, "{model} against {expected}: {error}");
+    }
+}
+
+/// The reference here is the model with the same rounded weights: what is left is the rounding of activations, if any.
+pub fn every_block_type_runs<B: Backend>(least_cosine: f64) {
+    let types_32 = ["q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"].map(|ty| ("blocks-32", ty));
+    let types_256 = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"].map(|ty| ("blocks-256", ty));
+    for (folder, ty) in types_32.into_iter().chain(types_256) {
+        let reference = reference(&format!("{folder}/reference-{ty}.safetensors"));
+        let model = load::<B>(&format!("{folder}/{ty}.gguf"));
+        let cosine = lowest_cosine(&paged_logits(&model, &reference), &reference);
+        assert!(cosine > least_cosine, "{ty}: {cosine}");
+    }
+}
