@@ -1,4 +1,5 @@
-//! Whole-model speed on two layers of Qwen3-8B's shapes with random weights: `cargo bench -p ember`.
+//! Whole-model speed on two layers of Qwen3-8B's shapes with random weights: `cargo bench -p ember`, with
+//! `--features cuda` (or another backend) on a GPU.
 //!
 //! For each storage type: prefill of 256 tokens and decode of 32, tokens per second, median of 5 after a warm-up, and
 //! the bytes of weights that decode reads per second. `ember bench` measures whole files.
@@ -22,7 +23,7 @@ fn main() {
         let gguf = Gguf::from_bytes(file.expect("not stopped")).expect("a valid file");
         let checkpoint = Checkpoint::from_gguf(gguf).expect("a whole checkpoint");
         let options = PlacementOptions {
-            backend: BackendKind::Ndarray,
+            backend: BackendKind::default(),
             device: 0,
             context_size: Some(PREFILL),
             kv_type: KvType::F16,

@@ -30,6 +30,8 @@ echo
 echo
 "$ember" devices --check --backend "$backend"
 echo
+"$ember" devices --measure --backend "$backend" | sed 's/^/    /'
+echo
 
 bench() { # FILE NAME ARGS...
   local file=$1 name=$2; shift 2

@@ -5,6 +5,8 @@ mod check;
 mod cuda;
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
+mod measure;
 #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
 mod wgpu;
 
@@ -181,6 +183,26 @@ pub fn check(backend: BackendKind, device: usize, report: &mut dyn FnMut(bool, S
         _ => {
             let _ = (device, report);
             bail!("there is nothing to compare {backend} with: it takes a GPU backend, built beside ndarray")
+        }
+    }
+}
+
+/// Measures single products of a GPU beside what it does at best; `report` gets a line for each.
+///
+/// # Errors
+/// A backend or device that is not there, or that fails; the CPU.
+pub fn measure(backend: BackendKind, device: usize, report: &mut dyn FnMut(String)) -> Result<()> {
+    backend.check_compiled()?;
+    match backend {
+        #[cfg(feature = "cuda")]
+        BackendKind::Cuda => measure::measure::<cuda::Runtime>(&cuda::open(device)?.0, report),
+        #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
+            measure::measure::<wgpu::Runtime>(&wgpu::open(backend, device)?.0, report)
+        }
+        _ => {
+            let _ = (device, report);
+            bail!("{backend} is measured by `ember bench` and `cargo bench`")
         }
     }
 }

@@ -15,18 +15,28 @@ pub struct Args {
     /// Run every kernel on a device and compare the results with the CPU's
     #[arg(long)]
     check: bool,
+    /// Measure single products on a device beside what it does at best
+    #[arg(long)]
+    measure: bool,
     /// Backend to list or check [default: list all that are compiled in, check the first]
     #[arg(long, value_enum)]
     backend: Option<BackendKind>,
-    /// Device to check
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "check")]
+    /// Device to check or measure
+    #[arg(long, value_name = "N", default_value_t = 0)]
     device: usize,
 }
 
 /// Prints each backend with its devices, or why it has none; or checks a device.
 pub fn run(args: Args) -> Result<Outcome> {
+    let backend = args.backend.unwrap_or_default();
     if args.check {
-        return check(args.backend.unwrap_or_default(), args.device);
+        check(backend, args.device)?;
+    }
+    if args.measure {
+        backend::measure(backend, args.device, &mut |line| println!("{line}"))?;
+    }
+    if args.check || args.measure {
+        return Ok(Outcome::Done);
     }
     let mut out = io::stdout().lock();
     let all = BackendKind::COMPILED;
@@ -50,7 +60,7 @@ pub fn run(args: Args) -> Result<Outcome> {
 }
 
 /// Prints every comparison that does not hold, and how many do.
-fn check(backend: BackendKind, device: usize) -> Result<Outcome> {
+fn check(backend: BackendKind, device: usize) -> Result<()> {
     let (mut held, mut failed) = (0usize, 0usize);
     let mut spinner = Some(Spinner::start(format!("checking the kernels of {backend} {device}")));
     backend::check(backend, device, &mut |holds, what| {
@@ -67,5 +77,5 @@ fn check(backend: BackendKind, device: usize) -> Result<Outcome> {
     if failed > 0 {
         bail!("{failed} kernels of {backend} {device} give wrong results: do not use this device");
     }
-    Ok(Outcome::Done)
+    Ok(())
 }

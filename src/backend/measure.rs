@@ -1,0 +1,60 @@
+//! Single products on a GPU beside what it does at best.
+use super::gpu;
+use anyhow::Result;
+use burn_cubecl::cubecl::Runtime;
+use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, linear};
+use std::time::Instant;
+
+/// Rows and columns: a matrix far larger than caches, in any of the types.
+const ROWS: usize = 32_768;
+const COLS: usize = 4096;
+/// Rows of the input: decode of one and of four sequences, and a prefill chunk.
+const TOKENS: [usize; 3] = [1, 4, 512];
+/// Launches between two looks at the clock, and such rounds.
+const LAUNCHES: usize = 10;
+const ROUNDS: usize = 5;
+
+/// See [`measure`](super::measure).
+pub fn measure<R: Runtime>(device: &R::Device, report: &mut dyn FnMut(String)) -> Result<()> {
+    let floor = gpu::floor::<R>(device)?;
+    let (bytes, operations) = (floor.bytes_per_second, floor.operations_per_second);
+    report(format!("copy {:.0} GB/s; matrix units or f32 {:.2} TFLOP/s", bytes / 1e9, operations / 1e12));
+    let gpu = Gpu::<R>::new(R::client(device));
+    for ty in [BlockType::F16, BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_K, BlockType::Q6_K] {
+        // What the weights are does not change the time.
+        let rows = vec![0; ROWS * ty.row_bytes(COLS)?];
+        let matrix = DeviceMatrix::upload(&gpu, "a matrix to measure", ty, COLS, &[&rows], &mut |_| ())?;
+        for tokens in TOKENS {
+            let seconds = seconds(&gpu, &matrix, tokens)?;
+            let read = matrix.device_bytes() as f64 / seconds;
+            let done = 2.0 * (tokens * ROWS * COLS) as f64 / seconds;
+            report(format!(
+                "{ty:?} {ROWS} x {COLS}, {tokens} rows: {:.1} us, {:.0} GB/s ({:.0} %), {:.2} TFLOP/s ({:.0} %)",
+                1e6 * seconds,
+                read / 1e9,
+                100.0 * read / bytes,
+                done / 1e12,
+                100.0 * done / operations,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of one product, of the fastest round after one that is not counted.
+fn seconds<R: Runtime>(gpu: &Gpu<R>, matrix: &DeviceMatrix, tokens: usize) -> Result<f64> {
+    let x = gpu.upload("an input to measure", &vec![0; tokens * COLS])?;
+    let mut fastest = f64::INFINITY;
+    for round in 0..=ROUNDS {
+        let started = Instant::now();
+        let mut last = x.clone();
+        for _ in 0..LAUNCHES {
+            last = linear::linear(gpu, &x, matrix, 0, &[ROWS]).remove(0);
+        }
+        gpu.read(&last.slice(0, 1))?;
+        if round > 0 {
+            fastest = fastest.min(started.elapsed().as_secs_f64() / LAUNCHES as f64);
+        }
+    }
+    Ok(fastest)
+}
