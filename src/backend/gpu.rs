@@ -13,8 +13,9 @@ use ember_models::backend::Backend;
 use ember_models::{Batch, ModelError};
 use indicatif::BinaryBytes;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rows of a prefill step: enough to keep the matrix units busy.
 const PREFILL_ROWS: usize = 512;
@@ -89,7 +90,8 @@ pub fn prepare() {
     });
 }
 
-/// `ember/kernels` in the user's folder for caches.
+/// A folder of this very build in `ember/kernels` in the user's folder for caches. CubeCL finds a kernel by its name and
+/// arguments, so that another build's kernel of the same name would be run in place of this one's.
 fn kernel_cache() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let base = if cfg!(windows) {
@@ -99,7 +101,28 @@ fn kernel_cache() -> Option<PathBuf> {
     } else {
         folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
     };
-    Some(base?.join("ember/kernels"))
+    let all = base?.join("ember/kernels");
+    let binary = std::env::current_exe().and_then(std::fs::metadata).ok()?;
+    let built = binary.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let own = all.join(format!("{:x}-{:x}", built.as_nanos(), binary.len()));
+    if !own.exists() {
+        forget_old_builds(&all);
+    }
+    Some(own)
+}
+
+/// Leaves the kernels of the builds used last. What cannot be removed stays: it costs two megabytes.
+fn forget_old_builds(all: &Path) {
+    const KEPT: usize = 4;
+    let Ok(folders) = std::fs::read_dir(all) else { return };
+    let mut folders: Vec<(SystemTime, PathBuf)> = folders
+        .filter_map(std::io::Result::ok)
+        .filter_map(|folder| Some((folder.metadata().ok()?.modified().ok()?, folder.path())))
+        .collect();
+    folders.sort_unstable();
+    for (_, old) in folders.iter().rev().skip(KEPT) {
+        let _kept_if_in_use = std::fs::remove_dir_all(old);
+    }
 }
 
 /// The first panic on a device's thread.

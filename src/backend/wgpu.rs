@@ -23,6 +23,7 @@ pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>> {
         set_up(backend, &device);
         let mut facts = gpu::facts(&WgpuRuntime::client(&device));
         facts.insert(0, format!("{} ({})", kind(adapter.device_type), adapter.driver_info.trim()));
+        facts.insert(1, "memory: wgpu does not tell".to_owned());
         DeviceInfo { backend, index, name: adapter.name, facts }
     };
     Ok(adapters.into_iter().enumerate().map(info).collect())

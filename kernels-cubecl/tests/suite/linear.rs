@@ -58,8 +58,9 @@ fn every_type_multiplies_vectors() {
     for gpu in plane_variants() {
         for ty in BlockType::ALL {
             let sample = sample(&gpu, ty, 21, 768);
-            check(&gpu, &sample, 1);
-            check(&gpu, &sample, 3);
+            for tokens in 1..=4 {
+                check(&gpu, &sample, tokens);
+            }
         }
     }
 }
@@ -69,9 +70,10 @@ fn every_type_multiplies_tiles() {
     let gpu = gpu();
     for ty in BlockType::ALL {
         let sample = sample(&gpu, ty, 70, 256);
-        check(&gpu, &sample, 8);
-        // The least that matrix units get.
-        check(&gpu, &sample, 16);
+        // Every size of tile, whole and not; 16 is the least that matrix units get.
+        for tokens in [5, 8, 16, 17, 64, 513] {
+            check(&gpu, &sample, tokens);
+        }
     }
 }
 
