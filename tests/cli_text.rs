@@ -111,7 +111,7 @@ fn mistakes_in_the_arguments_are_usage_errors() {
         (vec!["run", "hi"], "--model <MODEL>"),
         (vec!["run", "-m", &qwen, "hi", "-p", "ho"], "cannot be used with"),
         (vec!["run", "-m", &qwen, "--ctx-size", "0", "hi"], "must be at least 1"),
-        (vec!["run", "-m", &qwen, "--kv-cache-dtype", "q4_0", "hi"], "possible values: f16, f32, q8_0"),
+        (vec!["run", "-m", &qwen, "--kv-cache-dtype", "q4_0", "hi"], "possible values: f16, bf16, f32, q8_0"),
         (vec!["run", "-m", &qwen, "--raw", "--think", "hi"], "cannot be used with"),
         (vec!["logits", "-m", &qwen, "--out", "x"], "--tokens <IDS>"),
         (vec!["logits", "-m", &qwen, "--out", "x", "--tokens", "1,b"], "`b` is not a token id"),
