@@ -5,9 +5,9 @@
 //!
 //! | rows of `x` | kernel                                                               |
 //! |-------------|----------------------------------------------------------------------|
-//! | 1 to 4      | [`matvec`]: every weight is read once, and used for all rows of `x`  |
-//! | 5 and more  | [`tile`]: blocks of 16, 32 or 64 rows of `x` by 64 rows of the matrix |
-//! | 16 and more | [`cmma`] where there are matrix units, except for F32 matrices       |
+//! | 1 to 4      | `matvec`: every weight is read once, and used for all rows of `x`  |
+//! | 5 and more  | `tile`: blocks of 16, 32 or 64 rows of `x` by 64 rows of the matrix |
+//! | 16 and more | `cmma` where there are matrix units, except for F32 matrices       |
 mod cmma;
 mod matvec;
 mod narrow;
