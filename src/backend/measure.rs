@@ -6,8 +6,10 @@ use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, linear};
 use std::time::Instant;
 
 /// Rows and columns: a matrix far larger than caches, in any of the types.
-const ROWS: usize = 32_768;
+const MOST_ROWS: usize = 32_768;
 const COLS: usize = 4096;
+/// Seconds that the largest product may take at best: slow devices get fewer rows.
+const MOST_SECONDS: f64 = 0.02;
 /// Rows of the input: decode of one and of four sequences, and a prefill chunk.
 const TOKENS: [usize; 3] = [1, 4, 512];
 /// Launches between two looks at the clock, and such rounds.
@@ -20,16 +22,18 @@ pub fn measure<R: Runtime>(device: &R::Device, report: &mut dyn FnMut(String)) -
     let (bytes, operations) = (floor.bytes_per_second, floor.operations_per_second);
     report(format!("copy {:.0} GB/s; matrix units or f32 {:.2} TFLOP/s", bytes / 1e9, operations / 1e12));
     let gpu = Gpu::<R>::new(R::client(device));
+    let affordable = operations * MOST_SECONDS / (2 * TOKENS[2] * COLS) as f64;
+    let n = (affordable as usize).clamp(64, MOST_ROWS);
     for ty in [BlockType::F16, BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_K, BlockType::Q6_K] {
         // What the weights are does not change the time.
-        let rows = vec![0; ROWS * ty.row_bytes(COLS)?];
+        let rows = vec![0; n * ty.row_bytes(COLS)?];
         let matrix = DeviceMatrix::upload(&gpu, "a matrix to measure", ty, COLS, &[&rows], &mut |_| ())?;
         for tokens in TOKENS {
             let seconds = seconds(&gpu, &matrix, tokens)?;
             let read = matrix.device_bytes() as f64 / seconds;
-            let done = 2.0 * (tokens * ROWS * COLS) as f64 / seconds;
+            let done = 2.0 * (tokens * n * COLS) as f64 / seconds;
             report(format!(
-                "{ty:?} {ROWS} x {COLS}, {tokens} rows: {:.1} us, {:.0} GB/s ({:.0} %), {:.2} TFLOP/s ({:.0} %)",
+                "{ty:?} {n} x {COLS}, {tokens} rows: {:.1} us, {:.0} GB/s ({:.0} %), {:.2} TFLOP/s ({:.0} %)",
                 1e6 * seconds,
                 read / 1e9,
                 100.0 * read / bytes,
@@ -49,7 +53,7 @@ fn seconds<R: Runtime>(gpu: &Gpu<R>, matrix: &DeviceMatrix, tokens: usize) -> Re
         let started = Instant::now();
         let mut last = x.clone();
         for _ in 0..LAUNCHES {
-            last = linear::linear(gpu, &x, matrix, 0, &[ROWS]).remove(0);
+            last = linear::linear(gpu, &x, matrix, 0, &[matrix.rows()]).remove(0);
         }
         gpu.read(&last.slice(0, 1))?;
         if round > 0 {
