@@ -247,7 +247,7 @@ fn write_markdown(out: &mut impl Write, report: &Report) -> std::io::Result<()> 
     if let (Some(most), Some(share)) = (report.operations_per_second, report.prefill_operations_share) {
         write!(
             out,
-            "\nmatrix units {:.2} TFLOP/s, of which prefill uses {:.0} %",
+            "\nmatrix units (or f32) {:.2} TFLOP/s, of which prefill uses {:.0} %",
             most / 1e12,
             100.0 * share
         )?;
