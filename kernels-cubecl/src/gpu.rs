@@ -19,8 +19,6 @@ pub struct Capabilities {
     pub alignment: u64,
     /// Bytes of shared memory of a cube.
     pub shared_memory: usize,
-    /// Units of a cube.
-    pub max_units: u32,
     /// The matrix units, where there are any that the products can use.
     pub matrix: Option<MatrixUnit>,
 }
@@ -99,7 +97,6 @@ impl<R: Runtime> Gpu<R> {
             max_buffer: properties.memory.max_page_size.min(MAX_BUFFER),
             alignment: properties.memory.alignment,
             shared_memory: hardware.max_shared_memory_size,
-            max_units: hardware.max_units_per_cube,
             matrix: MatrixUnit::new(properties, plane),
         };
         Self { client, caps }

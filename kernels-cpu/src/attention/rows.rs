@@ -33,20 +33,6 @@ pub(super) struct F32Rows<'a> {
     stride: usize,
 }
 
-/// f16 rows.
-#[derive(Clone, Copy)]
-pub(super) struct F16Rows<'a> {
-    bytes: &'a [u8],
-    stride: usize,
-}
-
-/// bf16 rows.
-#[derive(Clone, Copy)]
-pub(super) struct Bf16Rows<'a> {
-    bytes: &'a [u8],
-    stride: usize,
-}
-
 /// q8_0 rows.
 #[derive(Clone, Copy)]
 pub(super) struct Q8Rows<'a> {
@@ -104,57 +90,56 @@ impl<'a> StoredRows<'a> for F32Rows<'a> {
     }
 }
 
-impl Rows for F16Rows<'_> {
-    #[inline(always)]
-    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
-        // SAFETY: the caller's promise.
-        s.load_f16(unsafe { bytes_at(self.bytes, row * self.stride + 16 * octet) })
-    }
-    #[inline(always)]
-    fn prefetch(self, row: usize, octet: usize, octets: usize) {
-        prefetch_bytes(self.bytes, row * self.stride + 16 * octet, 16 * octets);
-    }
+/// Rows of a 16-bit float type, which `$load` widens eight at a time.
+macro_rules! half_rows {
+    ($(#[$doc:meta])* $rows:ident, $half:ty, $load:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $rows<'a> {
+            bytes: &'a [u8],
+            stride: usize,
+        }
+
+        impl Rows for $rows<'_> {
+            #[inline(always)]
+            unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
+                // SAFETY: the caller's promise.
+                s.$load(unsafe { bytes_at(self.bytes, row * self.stride + 16 * octet) })
+            }
+            #[inline(always)]
+            fn prefetch(self, row: usize, octet: usize, octets: usize) {
+                prefetch_bytes(self.bytes, row * self.stride + 16 * octet, 16 * octets);
+            }
+        }
+
+        impl<'a> StoredRows<'a> for $rows<'a> {
+            const DIRECT_ROWS: usize = 4;
+
+            #[inline(always)]
+            fn new(bytes: &'a [u8], stride: usize) -> Self {
+                Self { bytes, stride }
+            }
+            #[inline(always)]
+            fn element(self, row: usize, element: usize) -> f32 {
+                let bytes = &self.bytes[row * self.stride + 2 * element..][..2];
+                <$half>::from_ne_bytes(bytes.try_into().expect("two bytes")).to_f32()
+            }
+        }
+    };
 }
 
-impl<'a> StoredRows<'a> for F16Rows<'a> {
-    const DIRECT_ROWS: usize = 4;
-
-    #[inline(always)]
-    fn new(bytes: &'a [u8], stride: usize) -> Self {
-        Self { bytes, stride }
-    }
-    #[inline(always)]
-    fn element(self, row: usize, element: usize) -> f32 {
-        let bytes = &self.bytes[row * self.stride + 2 * element..][..2];
-        f16::from_ne_bytes(bytes.try_into().expect("two bytes")).to_f32()
-    }
-}
-
-impl Rows for Bf16Rows<'_> {
-    #[inline(always)]
-    unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
-        // SAFETY: the caller's promise.
-        s.load_bf16(unsafe { bytes_at(self.bytes, row * self.stride + 16 * octet) })
-    }
-    #[inline(always)]
-    fn prefetch(self, row: usize, octet: usize, octets: usize) {
-        prefetch_bytes(self.bytes, row * self.stride + 16 * octet, 16 * octets);
-    }
-}
-
-impl<'a> StoredRows<'a> for Bf16Rows<'a> {
-    const DIRECT_ROWS: usize = 4;
-
-    #[inline(always)]
-    fn new(bytes: &'a [u8], stride: usize) -> Self {
-        Self { bytes, stride }
-    }
-    #[inline(always)]
-    fn element(self, row: usize, element: usize) -> f32 {
-        let bytes = &self.bytes[row * self.stride + 2 * element..][..2];
-        bf16::from_ne_bytes(bytes.try_into().expect("two bytes")).to_f32()
-    }
-}
+half_rows!(
+    /// f16 rows.
+    F16Rows,
+    f16,
+    load_f16
+);
+half_rows!(
+    /// bf16 rows.
+    Bf16Rows,
+    bf16,
+    load_bf16
+);
 
 impl Rows for Q8Rows<'_> {
     #[inline(always)]

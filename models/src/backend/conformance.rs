@@ -241,6 +241,12 @@ fn top_k<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), Model
         let error = if same { 0.0 } else { f32::INFINITY };
         report(Finding { what: format!("the {k} likeliest tokens"), error, limit: 1e-6 });
     }
+    // More than kernels sort.
+    let logits = random(20, 300);
+    let picks = B::top_k(on(&logits, [2, 150], device), 100)?;
+    let defined = default::top_k(on::<D, 2>(&logits, [2, 150], &CPU), 100)?;
+    let error = if picks == defined { 0.0 } else { f32::INFINITY };
+    report(Finding { what: "the 100 likeliest tokens".to_owned(), error, limit: 1e-6 });
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! GPUs: Burn's CubeCL tensors, computed by `ember-kernels-cubecl`.
 //!
 //! One body for every runtime: CUDA, and wgpu with SPIR-V, MSL or WGSL.
-use super::{Backend, HeadInput, KvLayout, Pairing, TopK};
+use super::{Backend, HeadInput, KvLayout, Pairing, TopK, default};
 use crate::batch::{SequenceRows, StepPlan};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
@@ -54,7 +54,8 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let [t, _] = x.dims();
         let x = On::new(x);
         let mut outputs = Vec::with_capacity(weights.len());
-        for run in weights.chunk_by(|a, b| adjacent(a, b)) {
+        let runs = weights.chunk_by(|a, b| adjacent(a, b));
+        for run in runs.flat_map(|run| run.chunks(linear::MAX_SEGMENTS)) {
             let place = device_rows(run[0]);
             let segments: Vec<usize> = run.iter().map(|weight| weight.rows()).collect();
             let products = linear::linear(&x.gpu, &x.buffer, place.stack.get(), place.first_row, &segments);
@@ -199,8 +200,11 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
 
     fn top_k(logits: Tensor<Self, 2>, k: usize) -> Result<Vec<TopK>, ModelError> {
         let [n, vocab] = logits.dims();
-        let logits = On::new(logits);
         let k = k.min(vocab);
+        if k > pick::MAX_K {
+            return default::top_k(logits, k);
+        }
+        let logits = On::new(logits);
         let words = logits.gpu.read(&pick::top_k(&logits.gpu, &logits.buffer, n, k))?;
         let pair = |pair: &[u32]| (pair[0], f32::from_bits(pair[1]));
         Ok(words.chunks_exact(2 * k).map(|row| row.chunks_exact(2).map(pair).collect()).collect())

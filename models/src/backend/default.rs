@@ -160,9 +160,16 @@ pub fn top_k<B: Backend>(logits: Tensor<B, 2>, k: usize) -> Result<Vec<TopK>, Mo
     // NaN, of either sign, before everything.
     let key = |logit: f32| if logit.is_nan() { f32::INFINITY } else { logit };
     let pick = |row: &[f32]| {
-        let likelier =
-            |a: &u32, b: &u32| key(row[*b as usize]).total_cmp(&key(row[*a as usize])).then(a.cmp(b));
-        let mut order: Vec<u32> = (0..vocab as u32).collect();
+        let likelier = |a: &u32, b: &u32| {
+            let (a_key, b_key) = (key(row[*a as usize]), key(row[*b as usize]));
+            b_key.partial_cmp(&a_key).expect("no key is NaN").then(a.cmp(b))
+        };
+        let ids = 0..vocab as u32;
+        if k == 1 {
+            // Greedy decoding comes here for every token: one pass, no list.
+            return ids.min_by(likelier).map(|id| (id, row[id as usize])).into_iter().collect();
+        }
+        let mut order: Vec<u32> = ids.collect();
         if k < vocab {
             order.select_nth_unstable_by(k, likelier);
             order.truncate(k);
