@@ -32,10 +32,21 @@ pub struct Batch {
 /// Consecutive rows whose embeddings replace the token lookup.
 #[derive(Clone, Debug)]
 pub struct EmbeddingRows {
-    /// First row replaced.
+    /// First row of the batch that is replaced.
     pub start: usize,
-    /// Row-major `[n, hidden]`.
+    /// Row-major `[.., hidden]`: all embeddings of an image, say.
     pub values: Arc<[f32]>,
+    /// First row of `values` that is used.
+    pub first: usize,
+    /// Number of rows.
+    pub n: usize,
+}
+
+impl EmbeddingRows {
+    /// The embeddings, row-major `[n, hidden]`.
+    pub fn used(&self, hidden: usize) -> &[f32] {
+        &self.values[self.first * hidden..][..self.n * hidden]
+    }
 }
 
 /// The rows of one sequence in a [`Batch`].
@@ -129,7 +140,10 @@ impl Batch {
             ));
         }
         for part in &self.embeddings {
-            if part.values.len() % hidden != 0 || part.start + part.values.len() / hidden > n {
+            let end = |first: usize| first.checked_add(part.n);
+            let inside = end(part.start).is_some_and(|end| end <= n);
+            let given = end(part.first).is_some_and(|end| end <= part.values.len() / hidden);
+            if part.values.len() % hidden != 0 || !inside || !given {
                 return fail(format!(
                     "embedding rows at {} do not fit {n} rows of width {hidden}",
                     part.start

@@ -181,14 +181,25 @@ impl<B: Backend> Decoder<B> {
     }
 
     fn embed(&self, batch: &Batch, device: &B::Device) -> Tensor<B, 2> {
-        let mut x = self.token_embd.forward(&batch.tokens, device);
-        for part in &batch.embeddings {
-            let n = part.values.len() / self.config.hidden_size;
-            let data = TensorData::new(part.values.to_vec(), [n, self.config.hidden_size]);
-            let rows = part.start..part.start + n;
-            x = x.slice_assign([rows, 0..self.config.hidden_size], Tensor::from_data(data, device));
+        let x = self.token_embd.forward(&batch.tokens, device);
+        if batch.embeddings.is_empty() {
+            return x;
         }
-        x
+        let hidden = self.config.hidden_size;
+        let given: Vec<f32> = batch.embeddings.iter().flat_map(|part| part.used(hidden)).copied().collect();
+        let n_given = given.len() / hidden;
+        let given = Tensor::from_data(TensorData::new(given, [n_given, hidden]), device);
+        // One gather over both, however many rows of patches there are.
+        let mut source: Vec<i64> = (0..batch.len() as i64).collect();
+        let mut next = batch.len() as i64;
+        for part in &batch.embeddings {
+            for (row, from) in source[part.start..][..part.n].iter_mut().zip(next..) {
+                *row = from;
+            }
+            next += part.n as i64;
+        }
+        let source = Tensor::<B, 1, Int>::from_data(TensorData::new(source, [batch.len()]), device);
+        Tensor::cat(vec![x, given], 0).select(0, source)
     }
 
     /// Mistral 3's multiplier of each row's queries, when any differs from one.

@@ -42,10 +42,14 @@ fn ready_embeddings_replace_token_rows() {
     let hidden = model.config().hidden_size;
     let tokens = tokens(6);
     let plain = in_pieces(&model, KvType::F32, &tokens, &[6]);
-    let rows = values(model.token_embd.forward(&tokens[2..4], &Default::default()));
-    let mut batch = Batch::single(&[tokens[0], tokens[1], 0, 0, tokens[4], tokens[5]], 0, &[0], BLOCK);
-    batch.embeddings.push(ember_models::EmbeddingRows { start: 2, values: rows.into() });
-    assert_eq!(batch.embeddings[0].values.len(), 2 * hidden);
+    // A table of which parts are used: its rows 1 and 2 for row 2 and for row 4.
+    let rows = values(model.token_embd.forward(&[0, tokens[2], tokens[4]], &Default::default()));
+    let rows: std::sync::Arc<[f32]> = rows.into();
+    let mut batch = Batch::single(&[tokens[0], tokens[1], 0, tokens[3], 0, tokens[5]], 0, &[0], BLOCK);
+    for (start, first) in [(2, 1), (4, 2)] {
+        batch.embeddings.push(ember_models::EmbeddingRows { start, values: rows.clone(), first, n: 1 });
+    }
+    assert_eq!(rows.len(), 3 * hidden);
     let mut cache =
         KvCache::new::<B>(model.config(), KvType::F32, 6, &Default::default()).expect("a small cache");
     assert_eq!(bits(&run(&model, &mut cache, batch)), bits(&plain));
