@@ -1,4 +1,5 @@
-//! Reading model files without a tensor framework: GGUF and safetensors checkpoints, tokenizers.
+//! Reading model files without a tensor framework: GGUF and safetensors checkpoints, tokenizers, images.
 pub mod checkpoint;
 pub mod gguf;
+pub mod image;
 pub mod tokenizer;

@@ -1,0 +1,16 @@
+//! Images for Pixtral: decoding, and the size rule, cubic resizing and normalisation of mistral-common.
+
+mod complete;
+mod decode;
+mod error;
+mod orientation;
+mod pixels;
+mod preprocess;
+mod resize;
+mod size;
+mod sniff;
+
+pub use decode::{ImageLimits, RgbImage, decode, decode_file};
+pub use error::ImageError;
+pub use preprocess::{PixelValues, Preprocessor};
+pub use size::{ImageGrid, SizeRule};
