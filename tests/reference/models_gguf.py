@@ -28,13 +28,13 @@ HF_NAMES = {
 }
 
 
-def convert(llama_cpp: Path, pre: str, folder: Path, out: Path):
+def convert(llama_cpp: Path, pre: str, folder: Path, out: Path, *options: str, outtype: str = "f32"):
     """llama.cpp's converter, told the pre-tokenizer: it recognises vocabularies by a hash, and does not know ours."""
     import conversion.base
 
     conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: pre
     arguments = sys.argv
-    sys.argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), "--outtype", "f32"]
+    sys.argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), "--outtype", outtype, *options]
     try:
         runpy.run_path(str(llama_cpp / "convert_hf_to_gguf.py"), run_name="__main__")
     finally:
