@@ -2,4 +2,5 @@
 pub mod checkpoint;
 pub mod gguf;
 pub mod image;
+pub mod projector;
 pub mod tokenizer;

@@ -12,11 +12,11 @@ use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::kv_cache::KvCache;
 use crate::layers::rope::Rope;
-use crate::layers::{Attention, AttentionInput, Embedding, Keys, Linear, Mlp, RmsNorm};
+use crate::layers::{AttentionInput, Block, BlockShape, Embedding, Keys, Linear, RmsNorm};
 use crate::weights::{WeightFormat, Weights};
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
-use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig, TensorSource};
 
 /// Embedding, blocks, final norm and head. What differs between architectures is in the configuration.
 #[derive(Module, Debug)]
@@ -31,19 +31,6 @@ pub struct Decoder<B: Backend> {
     pub output: Option<Linear<B>>,
     config: ModelConfig,
     rope: Rope,
-}
-
-/// One pre-norm block.
-#[derive(Module, Debug)]
-pub struct Block<B: Backend> {
-    /// `[hidden]`.
-    pub attn_norm: RmsNorm<B>,
-    /// Grouped-query attention.
-    pub attention: Attention<B>,
-    /// `[hidden]`.
-    pub ffn_norm: RmsNorm<B>,
-    /// Gated feed-forward network.
-    pub mlp: Mlp<B>,
 }
 
 /// What a step was asked for.
@@ -98,9 +85,11 @@ impl<B: Backend> Decoder<B> {
         let weights = Weights::new(checkpoint, format, device, progress);
         let freq_factors = checkpoint.opt_tensor("rope_freqs.weight").map(|tensor| tensor.to_f32());
         let rope = Rope::new(&config.rope, freq_factors.as_deref());
+        let shape = BlockShape::from(&config);
+        let blk = (0..config.n_layers).map(|i| Block::load(&weights, &shape, &format!("blk.{i}")));
         Ok(Self {
             token_embd: weights.embedding("token_embd")?,
-            blk: (0..config.n_layers).map(|i| Block::load(&weights, &config, i)).collect::<Result<_, _>>()?,
+            blk: blk.collect::<Result<_, _>>()?,
             output_norm: weights.rms_norm("output_norm", config.norm_eps)?,
             output: if config.tied_embeddings { None } else { Some(weights.linear("output")?) },
             config,
@@ -146,7 +135,7 @@ impl<B: Backend> Decoder<B> {
             keys: Keys::Rows { visible: &visible },
         };
         let x = self.token_embd.forward(&ids, &device);
-        let x = self.output_norm.forward(self.blocks(x, &mut input));
+        let x = self.output_norm.forward(Block::forward_all(&self.blk, x, &mut input));
         self.head(x).reshape([batch, seq, self.config.vocab_size])
     }
 
@@ -167,7 +156,7 @@ impl<B: Backend> Decoder<B> {
         let (slots, sequences) = (&batch.slots, &batch.sequences);
         let plan = B::plan(slots, sequences, &rope, query_scale.as_deref(), cache.layout(), device)?;
         let mut input = AttentionInput { rope, query_scale, keys: Keys::Paged { cache, plan } };
-        let x = self.blocks(self.embed(batch, device), &mut input);
+        let x = Block::forward_all(&self.blk, self.embed(batch, device), &mut input);
         let wanted = |rows: &[u32]| {
             let ids: Vec<i64> = rows.iter().map(|&row| i64::from(row)).collect();
             let ids = Tensor::<B, 1, Int>::from_data(TensorData::new(ids, [rows.len()]), device);
@@ -209,40 +198,10 @@ impl<B: Backend> Decoder<B> {
         factors.iter().any(|&factor| factor != 1.0).then_some(factors)
     }
 
-    fn blocks(&self, x: Tensor<B, 2>, input: &mut AttentionInput<'_, B>) -> Tensor<B, 2> {
-        let mut residual = x;
-        let mut update: Option<Tensor<B, 2>> = None;
-        for (i, block) in self.blk.iter().enumerate() {
-            let (sum, normed) = match update {
-                Some(update) => block.attn_norm.add_forward(residual, update),
-                None => (residual.clone(), block.attn_norm.forward(residual)),
-            };
-            let mixed = block.attention.forward(normed, i, input);
-            let (sum, normed) = block.ffn_norm.add_forward(sum, mixed);
-            (residual, update) = (sum, Some(block.mlp.forward(normed)));
-        }
-        match update {
-            Some(update) => residual + update,
-            None => residual,
-        }
-    }
-
     fn head(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         match &self.output {
             Some(output) => output.forward(x),
             None => self.token_embd.head(x),
         }
-    }
-}
-
-impl<B: Backend> Block<B> {
-    fn load(weights: &Weights<'_, B>, config: &ModelConfig, index: usize) -> Result<Self, ModelError> {
-        let prefix = format!("blk.{index}");
-        Ok(Self {
-            attn_norm: weights.rms_norm(&format!("{prefix}.attn_norm"), config.norm_eps)?,
-            attention: Attention::load(weights, config, &prefix)?,
-            ffn_norm: weights.rms_norm(&format!("{prefix}.ffn_norm"), config.norm_eps)?,
-            mlp: Mlp::load(weights, &prefix)?,
-        })
     }
 }

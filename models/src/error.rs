@@ -19,6 +19,9 @@ pub enum ModelError {
     /// A batch that contradicts itself, the model or the cache.
     #[error("invalid batch: {0}")]
     InvalidBatch(String),
+    /// Pixels that do not agree with their own grid.
+    #[error("invalid image: {0}")]
+    InvalidImage(String),
     /// The KV cache cannot have the requested form.
     #[error("KV cache: {0}")]
     KvCache(String),

@@ -1,4 +1,5 @@
-//! Qwen3 and Mistral 3 (and the plain Llama and Qwen2 decoders they descend from) as Burn modules.
+//! Qwen3, Mistral 3 with its Pixtral vision encoder, and the plain Llama and Qwen2 decoders they descend from, as Burn
+//! modules.
 //!
 //! Every module is generic over [`backend::Backend`], Burn's backend trait extended with the operations that
 //! inference lives on: packed (quantized) matrix products, RMSNorm, rotary embedding, paged attention. Each of them
@@ -28,6 +29,7 @@ pub mod layers;
 mod mistral3;
 mod opaque;
 pub mod packed;
+pub mod pixtral;
 mod qwen3;
 pub mod weights;
 
@@ -40,5 +42,6 @@ pub use kv_cache::KvCache;
 pub use mistral3::Mistral3;
 pub use opaque::Opaque;
 pub use packed::PackedMatrix;
+pub use pixtral::Pixtral;
 pub use qwen3::Qwen3;
 pub use weights::WeightFormat;

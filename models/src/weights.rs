@@ -5,7 +5,7 @@ use crate::layers::{Embedding, Linear, RmsNorm};
 use crate::packed::PackedMatrix;
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
-use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::checkpoint::TensorSource;
 use std::cell::RefCell;
 
 /// How weight matrices are held.
@@ -18,24 +18,24 @@ pub enum WeightFormat {
     Dense,
 }
 
-/// Reads named tensors of a checkpoint into layers.
+/// Reads named tensors of a checkpoint or projector into layers.
 pub struct Weights<'a, B: Backend> {
-    checkpoint: &'a Checkpoint,
+    source: &'a dyn TensorSource,
     format: WeightFormat,
     device: &'a B::Device,
     progress: RefCell<&'a mut dyn FnMut(u64)>,
 }
 
 impl<'a, B: Backend> Weights<'a, B> {
-    /// A reader of `checkpoint` that places parameters on `device`, and calls `progress` with the bytes of weight
+    /// A reader of `source` that places parameters on `device`, and calls `progress` with the bytes of weight
     /// matrices done since its last call.
     pub fn new(
-        checkpoint: &'a Checkpoint,
+        source: &'a dyn TensorSource,
         format: WeightFormat,
         device: &'a B::Device,
         progress: &'a mut dyn FnMut(u64),
     ) -> Self {
-        Self { checkpoint, format, device, progress: RefCell::new(progress) }
+        Self { source, format, device, progress: RefCell::new(progress) }
     }
 
     /// `NAME.weight` `[out, in]` and, when the checkpoint has it, `NAME.bias` `[out]`.
@@ -81,7 +81,7 @@ impl<'a, B: Backend> Weights<'a, B> {
     }
 
     fn packed(&self, name: &str) -> Result<PackedMatrix, ModelError> {
-        Ok(PackedMatrix::new(&self.checkpoint.tensor(&format!("{name}.weight"))?))
+        Ok(PackedMatrix::new(&self.source.tensor(&format!("{name}.weight"))?))
     }
 
     fn place(&self, what: &str, matrices: Vec<PackedMatrix>) -> Result<Vec<PackedMatrix>, ModelError> {
@@ -93,7 +93,7 @@ impl<'a, B: Backend> Weights<'a, B> {
 
     fn linear_of(&self, name: &str, packed: PackedMatrix) -> Linear<B> {
         let bias =
-            self.checkpoint.opt_tensor(&format!("{name}.bias")).map(|bias| self.vector_param(bias.to_f32()));
+            self.source.opt_tensor(&format!("{name}.bias")).map(|bias| self.vector_param(bias.to_f32()));
         match self.format {
             WeightFormat::Packed => Linear::packed(packed, bias),
             WeightFormat::Dense => Linear::dense(self.matrix_param(&packed), bias),
@@ -120,7 +120,7 @@ impl<'a, B: Backend> Weights<'a, B> {
     /// # Errors
     /// When it is missing.
     pub fn rms_norm(&self, name: &str, eps: f32) -> Result<RmsNorm<B>, ModelError> {
-        let weight = self.checkpoint.tensor(&format!("{name}.weight"))?;
+        let weight = self.source.tensor(&format!("{name}.weight"))?;
         Ok(RmsNorm::new(self.vector_param(weight.to_f32()), eps))
     }
 

@@ -34,6 +34,7 @@ fn element_wise<R: Runtime>(gpu: &Gpu<R>) {
     norm::rms_norm(gpu, &x, &weight, 1e-6);
     norm::add_rms_norm(gpu, &x, &x, &weight, 1e-6);
     activation::swiglu(gpu, &x, &x);
+    activation::geglu(gpu, &x, &x);
 }
 
 /// Products and look-ups, on both sides of the limits of the tables.

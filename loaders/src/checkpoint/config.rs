@@ -167,7 +167,7 @@ impl ModelConfig {
 }
 
 /// Checks a count or width that came from `key`: from 1 to `max`.
-pub(super) fn checked_size(key: &str, value: usize, max: usize) -> Result<usize, CheckpointError> {
+pub(crate) fn checked_size(key: &str, value: usize, max: usize) -> Result<usize, CheckpointError> {
     match value {
         0 => Err(CheckpointError::bad_value(key, "must not be 0")),
         value if value > max => {
@@ -179,7 +179,7 @@ pub(super) fn checked_size(key: &str, value: usize, max: usize) -> Result<usize,
 
 /// Upper bounds of sizes, far above any real model: a larger value is a damaged or hostile file, and products of
 /// values below them fit in a `usize`.
-pub(super) mod limits {
+pub(crate) mod limits {
     pub const LAYERS: usize = 1 << 10;
     pub const WIDTH: usize = 1 << 22;
     pub const HEADS: usize = 1 << 16;

@@ -60,7 +60,7 @@ pub enum CheckpointError {
     #[error("{arch} needs {} that the checkpoint does not have: {}", count(names), listed(names))]
     MissingTensors {
         /// The architecture the checkpoint was read as.
-        arch: Arch,
+        arch: &'static str,
         /// Every missing name.
         names: Vec<String>,
     },
@@ -78,13 +78,13 @@ pub enum CheckpointError {
     )]
     UnexpectedTensors {
         /// The architecture the checkpoint was read as.
-        arch: Arch,
+        arch: &'static str,
         /// Every such name.
         names: Vec<String>,
         /// What the tensors suggest the model is; empty when nothing is known.
         hint: &'static str,
     },
-    /// [`Checkpoint::tensor`](super::Checkpoint::tensor) was asked for a tensor that does not exist.
+    /// [`TensorSource::tensor`](super::TensorSource::tensor) was asked for a tensor that does not exist.
     #[error("the checkpoint has no tensor `{0}`")]
     NoSuchTensor(String),
     /// A safetensors file is malformed.
@@ -106,7 +106,7 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    pub(super) fn bad_value(key: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub(crate) fn bad_value(key: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::BadValue { key: key.into(), problem: problem.into() }
     }
 }

@@ -138,7 +138,7 @@ fn query_scale(keys: &Keys, context_length: usize) -> Result<Option<QueryScale>,
 }
 
 fn rope_scaling(keys: &Keys, context_length: usize) -> Result<RopeScaling, CheckpointError> {
-    // A factor of 0 means that there is none, as in llama.cpp; so does an empty type, which Ollama wrote.
+    // A factor of 0 means that there is none, as in llama.cpp; so do the types "" and "default", which Ollama wrote.
     let factor = match keys.opt_nonzero("rope.scaling.factor")? {
         Some(factor) => Some(factor),
         None => keys.opt_nonzero("rope.scale_linear")?,
@@ -150,7 +150,7 @@ fn rope_scaling(keys: &Keys, context_length: usize) -> Result<RopeScaling, Check
         ));
     }
     match (keys.opt_str("rope.scaling.type")?, factor) {
-        (Some("none"), _) | (None | Some("" | "linear"), None) => Ok(RopeScaling::None),
+        (Some("none"), _) | (None | Some("" | "linear" | "default"), None) => Ok(RopeScaling::None),
         (None | Some("" | "linear"), Some(factor)) => Ok(RopeScaling::Linear { factor }),
         (Some("yarn"), Some(factor)) => yarn(keys, factor, context_length),
         (Some("yarn"), None) => Err(CheckpointError::bad_value(

@@ -5,7 +5,7 @@ use super::error::CheckpointError;
 use crate::gguf::Metadata;
 
 /// The keys `{label}.…` of a GGUF file.
-pub(super) struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     pub metadata: &'a Metadata,
     pub label: &'a str,
 }

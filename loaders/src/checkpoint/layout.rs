@@ -8,7 +8,7 @@ use crate::gguf::{GgmlType, Gguf};
 
 /// Name, type and shape of every tensor of a checkpoint, under GGUF names.
 #[derive(Default)]
-pub(super) struct Inventory {
+pub(crate) struct Inventory {
     tensors: HashMap<String, (GgmlType, Vec<usize>)>,
 }
 
@@ -24,6 +24,11 @@ impl Inventory {
 
     pub fn insert(&mut self, name: String, ty: GgmlType, dims: Vec<usize>) {
         self.tensors.insert(name, (ty, dims));
+    }
+
+    /// Every name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -56,9 +61,19 @@ impl Inventory {
 pub(super) fn check(config: &ModelConfig, inventory: &Inventory) -> Result<Vec<String>, CheckpointError> {
     let expected = expected_tensors(config);
     let unused = refuse_unexpected(config, inventory, &expected)?;
+    check_expected(config.arch.name(), &expected, inventory)?;
+    Ok(unused)
+}
+
+/// Checks that the tensors are there, unless they are optional, and of the right shapes. `arch` names the model in errors.
+pub(crate) fn check_expected(
+    arch: &'static str,
+    expected: &[Expected],
+    inventory: &Inventory,
+) -> Result<(), CheckpointError> {
     let mut missing = Vec::new();
     let mut problems = Vec::new();
-    for tensor in &expected {
+    for tensor in expected {
         match inventory.tensors.get(&tensor.name) {
             Some((ty, dims)) => problems.extend(tensor.problem(*ty, dims)),
             None if tensor.optional => {}
@@ -66,20 +81,20 @@ pub(super) fn check(config: &ModelConfig, inventory: &Inventory) -> Result<Vec<S
         }
     }
     if !missing.is_empty() {
-        return Err(CheckpointError::MissingTensors { arch: config.arch, names: missing });
+        return Err(CheckpointError::MissingTensors { arch, names: missing });
     }
     if !problems.is_empty() {
         return Err(CheckpointError::BadTensors { problems });
     }
-    Ok(unused)
+    Ok(())
 }
 
 /// One tensor that an architecture has.
-struct Expected {
-    name: String,
+pub(crate) struct Expected {
+    pub name: String,
     /// As in [`WeightTensor`](super::WeightTensor): `[cols, rows]` or `[len]`.
-    dims: Vec<usize>,
-    optional: bool,
+    pub dims: Vec<usize>,
+    pub optional: bool,
 }
 
 impl Expected {
@@ -139,8 +154,7 @@ fn refuse_unexpected(
     expected: &[Expected],
 ) -> Result<Vec<String>, CheckpointError> {
     let known: HashSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
-    let mut others: Vec<&str> =
-        inventory.tensors.keys().map(String::as_str).filter(|name| !known.contains(name)).collect();
+    let mut others: Vec<&str> = inventory.names().filter(|name| !known.contains(name)).collect();
     others.sort_unstable_by_key(|name| (split_block(name).map(|(layer, _)| layer), *name));
     let (refused, unused): (Vec<&str>, Vec<&str>) =
         others.into_iter().partition(|name| changes_the_result(config, name));
@@ -149,7 +163,7 @@ fn refuse_unexpected(
     }
     let hint = hint(&refused);
     let names = refused.into_iter().map(str::to_owned).collect();
-    Err(CheckpointError::UnexpectedTensors { arch: config.arch, names, hint })
+    Err(CheckpointError::UnexpectedTensors { arch: config.arch.name(), names, hint })
 }
 
 /// Whether leaving out an unknown tensor would silently give another model.

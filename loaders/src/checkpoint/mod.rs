@@ -3,15 +3,15 @@
 //! Both kinds look the same afterwards: tensors have GGUF names, and the Q and K rows of architectures that rotate
 //! adjacent pairs are in that order.
 
-mod config;
+pub(crate) mod config;
 mod error;
 mod gguf_config;
 mod hf_config;
 mod hf_folder;
 mod hf_keys;
 mod hf_names;
-mod keys;
-mod layout;
+pub(crate) mod keys;
+pub(crate) mod layout;
 mod llama_label;
 mod query_scale;
 mod rope;
@@ -24,7 +24,7 @@ pub use config::{Arch, ModelConfig};
 pub use error::CheckpointError;
 pub use query_scale::QueryScale;
 pub use rope::{RopeConfig, RopePairing, RopeScaling};
-pub use weight::WeightTensor;
+pub use weight::{TensorSource, WeightTensor};
 
 use crate::gguf::Gguf;
 use hf_folder::HfFolder;
@@ -123,17 +123,10 @@ impl Checkpoint {
         let names = ["token_embd.weight", "output.weight"].map(str::to_owned).into_iter().chain(blocks);
         names.filter_map(|name| self.opt_tensor(&name)).map(|tensor| tensor.bytes.len()).sum()
     }
+}
 
-    /// The tensor of this GGUF name, such as `blk.3.attn_q.weight`.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn tensor(&self, name: &str) -> Result<WeightTensor, CheckpointError> {
-        self.opt_tensor(name).ok_or_else(|| CheckpointError::NoSuchTensor(name.to_owned()))
-    }
-
-    /// The tensor of this GGUF name, if there is one.
-    pub fn opt_tensor(&self, name: &str) -> Option<WeightTensor> {
+impl TensorSource for Checkpoint {
+    fn opt_tensor(&self, name: &str) -> Option<WeightTensor> {
         match &self.source {
             Source::Gguf(gguf) => {
                 let info = gguf.tensor(name)?;

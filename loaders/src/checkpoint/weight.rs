@@ -1,6 +1,21 @@
 //! One tensor of a checkpoint.
 
+use super::CheckpointError;
 use crate::gguf::{GgmlType, MappedBytes, dequantize};
+
+/// Where a module's tensors come from, by their GGUF names.
+pub trait TensorSource {
+    /// The tensor of this name, such as `blk.3.attn_q.weight`, if there is one.
+    fn opt_tensor(&self, name: &str) -> Option<WeightTensor>;
+
+    /// The tensor of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn tensor(&self, name: &str) -> Result<WeightTensor, CheckpointError> {
+        self.opt_tensor(name).ok_or_else(|| CheckpointError::NoSuchTensor(name.to_owned()))
+    }
+}
 
 /// A tensor of a checkpoint, still in the element type of the file.
 #[derive(Clone, Debug)]

@@ -94,7 +94,7 @@ fn pick<'a>(matrices: &'a [PackedMatrix], which: &[usize]) -> Vec<&'a PackedMatr
     which.iter().map(|&i| &matrices[i]).collect()
 }
 
-/// RMSNorm with and without a residual, and SwiGLU.
+/// RMSNorm with and without a residual, SwiGLU and GEGLU.
 fn norms_and_gates<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     for dim in [8, 40, 129, 1024] {
         let (x, y, weight) = (random(5, 6 * dim), random(6, 6 * dim), random(7, dim));
@@ -110,8 +110,11 @@ fn norms_and_gates<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
         let defined = default::rms_norm(dx.clone() + dy.clone(), dw, 1e-5);
         compare(format!("RMSNorm of a sum of {dim}"), normed, defined, 1e-6, report)?;
         let fast = B::swiglu(on(&x, [6, dim], device), on(&y, [6, dim], device));
-        let defined = burn::tensor::activation::silu(dx) * dy;
+        let defined = burn::tensor::activation::silu(dx.clone()) * dy.clone();
         compare(format!("SwiGLU of {dim}"), fast, defined, 1e-6, report)?;
+        let fast = B::geglu(on(&x, [6, dim], device), on(&y, [6, dim], device));
+        let defined = burn::tensor::activation::gelu(dx) * dy;
+        compare(format!("GEGLU of {dim}"), fast, defined, 1e-6, report)?;
     }
     Ok(())
 }

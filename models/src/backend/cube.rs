@@ -111,6 +111,13 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         gate.tensor(y, shape)
     }
 
+    fn geglu(gate: Tensor<Self, 2>, up: Tensor<Self, 2>) -> Tensor<Self, 2> {
+        let shape = gate.dims();
+        let gate = On::new(gate);
+        let y = activation::geglu(&gate.gpu, &gate.buffer, &buffer(up));
+        gate.tensor(y, shape)
+    }
+
     fn dense_attention(
         q: Tensor<Self, 3>,
         k: Tensor<Self, 3>,

@@ -135,6 +135,11 @@ pub trait Backend: burn::tensor::backend::Backend {
         burn::tensor::activation::silu(gate) * up
     }
 
+    /// `gelu(gate) * up`, element by element, with `gelu(x) = x / 2 * (1 + erf(x / sqrt(2)))`.
+    fn geglu(gate: Tensor<Self, 2>, up: Tensor<Self, 2>) -> Tensor<Self, 2> {
+        burn::tensor::activation::gelu(gate) * up
+    }
+
     /// Attention over keys and values given as tensors: row `i` attends to the rows `visible[i]`.
     ///
     /// # Shapes

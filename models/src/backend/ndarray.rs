@@ -59,10 +59,11 @@ where
     }
 
     fn swiglu(gate: Tensor<Self, 2>, up: Tensor<Self, 2>) -> Tensor<Self, 2> {
-        let shape = gate.dims();
-        let mut out = vec![0.0; shape[0] * shape[1]];
-        read(gate, |gate| read(up, |up| float::swiglu(gate, up, &mut out)));
-        tensor(out, shape)
+        gated(gate, up, float::swiglu)
+    }
+
+    fn geglu(gate: Tensor<Self, 2>, up: Tensor<Self, 2>) -> Tensor<Self, 2> {
+        gated(gate, up, float::geglu_erf)
     }
 
     fn dense_attention(
@@ -123,6 +124,21 @@ where
         read(q, |q| attention::paged_attention(&kv, &Queries { q, n_heads: heads, scale }, &rows, &mut out));
         tensor(out, shape)
     }
+}
+
+/// `f(gate, up, out)` over all elements.
+fn gated<I: IntNdArrayElement, Q: QuantElement>(
+    gate: Tensor<NdArray<f32, I, Q>, 2>,
+    up: Tensor<NdArray<f32, I, Q>, 2>,
+    f: fn(&[f32], &[f32], &mut [f32]),
+) -> Tensor<NdArray<f32, I, Q>, 2>
+where
+    NdArrayTensor: From<SharedArray<I>>,
+{
+    let shape = gate.dims();
+    let mut out = vec![0.0; shape[0] * shape[1]];
+    read(gate, |gate| read(up, |up| f(gate, up, &mut out)));
+    tensor(out, shape)
 }
 
 /// Calls `f` with the row-major elements, without a copy when the tensor is laid out so.

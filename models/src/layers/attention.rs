@@ -1,6 +1,6 @@
 //! Grouped-query attention, over the paged cache or over the rows themselves.
 use super::rope::RopeTable;
-use super::{Linear, RmsNorm};
+use super::{BlockShape, Linear, RmsNorm};
 use crate::backend::{Backend, HeadInput, HeadNorms, default};
 use crate::batch::StepPlan;
 use crate::error::ModelError;
@@ -8,7 +8,6 @@ use crate::kv_cache::KvCache;
 use crate::weights::Weights;
 use burn::module::Module;
 use burn::tensor::Tensor;
-use ember_loaders::checkpoint::ModelConfig;
 use std::ops::Range;
 
 /// Query, key, value and output projections of one block, with what the architecture puts between them.
@@ -57,14 +56,14 @@ pub enum Keys<'a> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// Reads `blk.N.attn_*` of block `prefix`.
+    /// Reads `PREFIX.attn_*`.
     ///
     /// # Errors
     /// When a tensor is missing.
-    pub fn load(weights: &Weights<'_, B>, config: &ModelConfig, prefix: &str) -> Result<Self, ModelError> {
+    pub fn load(weights: &Weights<'_, B>, shape: &BlockShape, prefix: &str) -> Result<Self, ModelError> {
         let head_norm = |name: &str| {
-            let norm = || weights.rms_norm(&format!("{prefix}.{name}"), config.norm_eps);
-            config.qk_norm.then(norm).transpose()
+            let norm = || weights.rms_norm(&format!("{prefix}.{name}"), shape.norm_eps);
+            shape.qk_norm.then(norm).transpose()
         };
         let [attn_q, attn_k, attn_v] = weights.linear_group(prefix, ["attn_q", "attn_k", "attn_v"])?;
         Ok(Self {
@@ -74,8 +73,8 @@ impl<B: Backend> Attention<B> {
             attn_output: weights.linear(&format!("{prefix}.attn_output"))?,
             attn_q_norm: head_norm("attn_q_norm")?,
             attn_k_norm: head_norm("attn_k_norm")?,
-            head_dim: config.head_dim,
-            scale: config.score_scale(),
+            head_dim: shape.head_dim,
+            scale: shape.score_scale,
         })
     }
 
@@ -83,7 +82,8 @@ impl<B: Backend> Attention<B> {
     /// `[t, hidden]` to `[t, hidden]`.
     pub fn forward(&self, x: Tensor<B, 2>, layer: usize, input: &mut AttentionInput<'_, B>) -> Tensor<B, 2> {
         let [t, _] = x.dims();
-        let [q, k, v] = Linear::forward_group([&self.attn_q, &self.attn_k, &self.attn_v], x);
+        let layers = [&self.attn_q, &self.attn_k, &self.attn_v];
+        let [q, k, v] = Linear::forward_group(layers, x);
         let heads = |x: Tensor<B, 2>| {
             let n = x.dims()[1] / self.head_dim;
             x.reshape([t, n, self.head_dim])

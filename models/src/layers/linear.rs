@@ -38,6 +38,23 @@ impl<B: Backend> Linear<B> {
     /// # Shapes
     /// `[t, in]` to `[t, out_i]` each.
     pub fn forward_group<const N: usize>(layers: [&Self; N], x: Tensor<B, 2>) -> [Tensor<B, 2>; N] {
+        let [t, _] = x.dims();
+        let width: usize = layers.iter().map(|layer| layer.out_features()).sum();
+        let max_rows = (B::max_elements(&x.device()) / width).max(1);
+        if t <= max_rows {
+            return Self::forward_rows(layers, x);
+        }
+        let mut columns: [Vec<Tensor<B, 2>>; N] = [const { Vec::new() }; N];
+        for rows in x.split(max_rows, 0) {
+            for (column, y) in columns.iter_mut().zip(Self::forward_rows(layers, rows)) {
+                column.push(y);
+            }
+        }
+        columns.map(|pieces| Tensor::cat(pieces, 0))
+    }
+
+    /// As many rows as the device holds the results of in one buffer.
+    fn forward_rows<const N: usize>(layers: [&Self; N], x: Tensor<B, 2>) -> [Tensor<B, 2>; N] {
         let packed: Vec<&PackedMatrix> = layers.iter().filter_map(|layer| layer.packed.as_ref()).collect();
         let mut products =
             if packed.is_empty() { Vec::new() } else { B::packed_linear(x.clone(), &packed) }.into_iter();
@@ -51,5 +68,13 @@ impl<B: Backend> Linear<B> {
                 None => y,
             }
         })
+    }
+
+    fn out_features(&self) -> usize {
+        match (&self.dense, &self.packed) {
+            (Some(weight), _) => weight.dims()[0],
+            (None, Some(weight)) => weight.rows(),
+            (None, None) => unreachable!("both constructors set a weight"),
+        }
     }
 }

@@ -5,8 +5,12 @@ use crate::error::ModelError;
 use crate::weights::Weights;
 use burn::module::Module;
 use burn::tensor::Tensor;
+use ember_loaders::projector::Activation;
 
-/// `ffn_down(silu(ffn_gate(x)) * ffn_up(x))`.
+/// Rows that are run at once. A large image has 12 100 patches, and gate and up are eight times as wide as a patch.
+const MAX_ROWS: usize = 2048;
+
+/// `ffn_down(activation(ffn_gate(x)) * ffn_up(x))`.
 #[derive(Module, Debug)]
 pub struct Mlp<B: Backend> {
     /// `[ffn, hidden]`.
@@ -15,22 +19,35 @@ pub struct Mlp<B: Backend> {
     pub ffn_up: Linear<B>,
     /// `[hidden, ffn]`.
     pub ffn_down: Linear<B>,
+    activation: Activation,
 }
 
 impl<B: Backend> Mlp<B> {
-    /// Reads `blk.N.ffn_{gate,up,down}` of block `prefix`.
+    /// Reads `PREFIX.ffn_{gate,up,down}`.
     ///
     /// # Errors
     /// When a tensor is missing.
-    pub fn load(weights: &Weights<'_, B>, prefix: &str) -> Result<Self, ModelError> {
+    pub fn load(weights: &Weights<'_, B>, activation: Activation, prefix: &str) -> Result<Self, ModelError> {
         let [ffn_gate, ffn_up] = weights.linear_group(prefix, ["ffn_gate", "ffn_up"])?;
-        Ok(Self { ffn_gate, ffn_up, ffn_down: weights.linear(&format!("{prefix}.ffn_down"))? })
+        Ok(Self { ffn_gate, ffn_up, ffn_down: weights.linear(&format!("{prefix}.ffn_down"))?, activation })
     }
 
     /// # Shapes
     /// `[t, hidden]` to `[t, hidden]`.
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let [t, _] = x.dims();
+        if t <= MAX_ROWS {
+            return self.forward_rows(x);
+        }
+        let pieces = x.split(MAX_ROWS, 0).into_iter().map(|rows| self.forward_rows(rows));
+        Tensor::cat(pieces.collect(), 0)
+    }
+
+    fn forward_rows(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         let [gate, up] = Linear::forward_group([&self.ffn_gate, &self.ffn_up], x);
-        self.ffn_down.forward(B::swiglu(gate, up))
+        self.ffn_down.forward(match self.activation {
+            Activation::Silu => B::swiglu(gate, up),
+            Activation::Gelu => B::geglu(gate, up),
+        })
     }
 }

@@ -1,5 +1,6 @@
-//! The layers of a decoder block.
+//! The layers of the models.
 mod attention;
+mod block;
 mod embedding;
 mod linear;
 mod mlp;
@@ -7,6 +8,7 @@ mod rms_norm;
 pub mod rope;
 
 pub use attention::{Attention, AttentionInput, Keys};
+pub use block::{Block, BlockShape};
 pub use embedding::Embedding;
 pub use linear::Linear;
 pub use mlp::Mlp;

@@ -31,11 +31,11 @@ pub struct RopeTable<B: Backend> {
 impl Rope {
     /// The frequencies of `config`; `freq_factors` is the checkpoint's `rope_freqs.weight`, if it has one.
     pub fn new(config: &RopeConfig, freq_factors: Option<&[f32]>) -> Self {
-        let pairing = match config.pairing {
-            RopePairing::Adjacent => Pairing::Adjacent,
-            RopePairing::Half => Pairing::Half,
-        };
-        Self { inv_freq: config.inv_freq(freq_factors), magnitude: config.magnitude(), pairing }
+        Self {
+            inv_freq: config.inv_freq(freq_factors),
+            magnitude: config.magnitude(),
+            pairing: pairing(config.pairing),
+        }
     }
 
     /// The table of the given positions.
@@ -43,12 +43,16 @@ impl Rope {
     /// The angle is rounded to f32 before its cosine is taken, as the reference implementations do: at position
     /// 100 000 that rounding is a few thousandths of a radian, and models were trained with it.
     pub fn table<B: Backend>(&self, positions: &[u32], device: &B::Device) -> RopeTable<B> {
-        let angles = || {
-            positions.iter().flat_map(|&p| self.inv_freq.iter().map(move |freq| f64::from(p as f32 * freq)))
-        };
-        let cos = angles().map(|angle| angle.cos() as f32 * self.magnitude).collect();
-        let sin = angles().map(|angle| angle.sin() as f32 * self.magnitude).collect();
-        RopeTable::new(cos, sin, positions.len(), self.pairing, device)
+        let angles = positions.iter().flat_map(|&p| self.inv_freq.iter().map(move |freq| p as f32 * freq));
+        RopeTable::of_angles(angles, positions.len(), self.magnitude, self.pairing, device)
+    }
+}
+
+/// The kernels' name for how elements are paired.
+pub(crate) fn pairing(pairing: RopePairing) -> Pairing {
+    match pairing {
+        RopePairing::Adjacent => Pairing::Adjacent,
+        RopePairing::Half => Pairing::Half,
     }
 }
 
@@ -56,6 +60,19 @@ impl<B: Backend> RopeTable<B> {
     /// A table of `rows` rows; `cos` and `sin` are `[rows, rotated / 2]`.
     pub fn new(cos: Vec<f32>, sin: Vec<f32>, rows: usize, pairing: Pairing, device: &B::Device) -> Self {
         Self { cos, sin, pairing, rows, device: device.clone(), tensors: OnceCell::new() }
+    }
+
+    /// The table of angles, `[rows, rotated / 2]`; cosines and sines are multiplied by `magnitude`.
+    pub fn of_angles(
+        angles: impl Iterator<Item = f32>,
+        rows: usize,
+        magnitude: f32,
+        pairing: Pairing,
+        device: &B::Device,
+    ) -> Self {
+        let pairs = angles.map(|angle| f64::from(angle).sin_cos());
+        let (sin, cos) = pairs.map(|(sin, cos)| (sin as f32 * magnitude, cos as f32 * magnitude)).unzip();
+        Self::new(cos, sin, rows, pairing, device)
     }
 
     /// Cosines and sines, `[t, rotated / 2]` each.

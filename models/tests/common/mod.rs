@@ -3,6 +3,7 @@
 pub mod golden;
 pub mod invariance;
 pub mod synthetic;
+pub mod vision;
 
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 

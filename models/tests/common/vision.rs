@@ -1,0 +1,169 @@
+//! Tiny random vision models and what Hugging Face transformers computes with them.
+use super::{cosine, max_relative, values};
+use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::image::{ImageGrid, PixelValues};
+use ember_loaders::projector::Projector;
+use ember_models::backend::Backend;
+use ember_models::{Batch, Decoder, EmbeddingRows, KvCache, KvType, Pixtral, WeightFormat};
+use safetensors::SafeTensors;
+use std::path::{Path, PathBuf};
+
+/// The models.
+pub const MODELS: [&str; 3] = ["gelu-2", "silu-2", "silu-1"];
+/// The two layouts, and Ollama's file that also holds the text model.
+pub const FILES: [(&str, &str); 7] = [
+    ("gelu-2", "mmproj-f32.gguf"),
+    ("gelu-2", "mmproj-ollama-f32.gguf"),
+    ("gelu-2", "ollama-f16.gguf"),
+    ("silu-2", "mmproj-f32.gguf"),
+    ("silu-2", "mmproj-ollama-f32.gguf"),
+    ("silu-1", "mmproj-f32.gguf"),
+    ("silu-1", "mmproj-ollama-f32.gguf"),
+];
+/// References of one image and of two.
+pub const REFERENCES: [&str; 2] = ["reference.safetensors", "reference-two.safetensors"];
+
+/// A committed fixture.
+pub fn fixture(model: &str, file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/vision").join(model).join(file)
+}
+
+/// The projector of a fixture.
+pub fn projector(model: &str, file: &str) -> Projector {
+    Projector::open(fixture(model, file)).unwrap_or_else(|error| panic!("{model}/{file}: {error}"))
+}
+
+/// The encoder of a fixture, packed.
+pub fn load<B: Backend>(model: &str, file: &str) -> Pixtral<B> {
+    let projector = projector(model, file);
+    Pixtral::load(&projector, WeightFormat::Packed, &Default::default()).expect("a whole projector")
+}
+
+/// What Hugging Face transformers computed of a prompt with images.
+pub struct Reference {
+    /// The prompt, images expanded.
+    pub tokens: Vec<u32>,
+    /// The images.
+    pub images: Vec<PixelValues>,
+    /// `[patches of all images, vision width]`.
+    pub vision_hidden: Vec<f32>,
+    /// `[cells of all images, text width]`.
+    pub embeddings: Vec<f32>,
+    /// `[tokens, vocab]`.
+    pub logits: Vec<f32>,
+}
+
+/// Named tensors of a fixture.
+pub struct Tensors(Vec<u8>);
+
+impl Tensors {
+    /// Reads a file.
+    pub fn open(model: &str, file: &str) -> Self {
+        Self(std::fs::read(fixture(model, file)).expect("a committed fixture"))
+    }
+
+    /// Values and shape of a tensor, if there is one.
+    pub fn f32(&self, name: &str) -> Option<(Vec<f32>, Vec<usize>)> {
+        let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        let tensor = file.tensor(name).ok()?;
+        let words = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")));
+        Some((words.collect(), tensor.shape().to_vec()))
+    }
+
+    fn ids(&self, name: &str) -> Vec<u32> {
+        let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
+        let data = file.tensor(name).expect("token ids").data().to_vec();
+        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32).collect()
+    }
+}
+
+/// A reference; `cell` is the side of a cell in pixels.
+pub fn reference(model: &str, file: &str, cell: usize) -> Reference {
+    let tensors = Tensors::open(model, file);
+    let all = |name: &str| -> Vec<(Vec<f32>, Vec<usize>)> {
+        let one = tensors.f32(name).into_iter();
+        one.chain((0..).map_while(|i| tensors.f32(&format!("{name}.{i}")))).collect()
+    };
+    let joined = |name: &str| all(name).into_iter().flat_map(|(values, _)| values).collect();
+    let image = |(values, shape): (Vec<f32>, Vec<usize>)| {
+        let (height, width) = (shape[1], shape[2]);
+        PixelValues { grid: ImageGrid { rows: height / cell, cols: width / cell }, width, height, values }
+    };
+    Reference {
+        tokens: tensors.ids("input_ids"),
+        images: all("pixel_values").into_iter().map(image).collect(),
+        vision_hidden: joined("vision_hidden"),
+        embeddings: joined("embeddings"),
+        logits: tensors.f32("logits").expect("logits").0,
+    }
+}
+
+/// Smallest cosine between rows of width `width`.
+pub fn lowest_cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.chunks_exact(width).zip(b.chunks_exact(width)).map(|(a, b)| cosine(a, b)).fold(1.0, f64::min)
+}
+
+/// Embeddings of a file's encoder against a reference: smallest cosine of a cell and largest difference.
+pub fn compare<B: Backend>(encoder: &Pixtral<B>, reference: &Reference) -> (f64, f32) {
+    let embeddings =
+        encoder.forward(&reference.images, &Default::default()).expect("pixels as the grid says");
+    let embeddings = values(embeddings);
+    let width = encoder.config().text_hidden_size;
+    (
+        lowest_cosine(&embeddings, &reference.embeddings, width),
+        max_relative(&embeddings, &reference.embeddings),
+    )
+}
+
+/// Both layouts, one image and two.
+pub fn embeddings_equal_the_reference<B: Backend>() {
+    for (model, file) in FILES {
+        let encoder = load::<B>(model, file);
+        for expected in REFERENCES {
+            let reference = reference(model, expected, encoder.config().cell_size());
+            let hidden = values(encoder.tower(&reference.images, &Default::default()).expect("valid images"));
+            let error = max_relative(&hidden, &reference.vision_hidden);
+            assert!(error < 1e-4, "{model}/{file} against {expected}: the tower is off by {error}");
+            let (cosine, error) = compare(&encoder, &reference);
+            assert!(cosine > 0.99999, "{model}/{file} against {expected}: cosine {cosine}");
+            assert!(error < 1e-4, "{model}/{file} against {expected}: off by {error}");
+        }
+    }
+}
+
+/// Id of `[IMG]` in the fixtures' vocabulary.
+const IMG: u32 = 10;
+
+/// Logits of the prompt with its images, through an f32 cache.
+pub fn logits<B: Backend>(text: &Decoder<B>, encoder: &Pixtral<B>, reference: &Reference) -> Vec<f32> {
+    let device = Default::default();
+    let embeddings = values(encoder.forward(&reference.images, &device).expect("valid images"));
+    let embeddings: std::sync::Arc<[f32]> = embeddings.into();
+    let n = reference.tokens.len();
+    let table: Vec<u32> = (0..n.div_ceil(KvCache::BLOCK_LEN) as u32).collect();
+    let mut batch = Batch::single(&reference.tokens, 0, &table, KvCache::BLOCK_LEN);
+    batch.logits_rows = (0..n as u32).collect();
+    let places = (0..n).filter(|&i| reference.tokens[i] == IMG);
+    let part = |(first, start)| EmbeddingRows { start, values: embeddings.clone(), first, n: 1 };
+    batch.embeddings = places.enumerate().map(part).collect();
+    let mut cache = KvCache::new::<B>(text.config(), KvType::F32, n, &device).expect("a small cache");
+    let output = text.step(&batch, &mut cache, &device).expect("a valid batch");
+    values(output.logits.expect("every row was wanted"))
+}
+
+/// Pixels to logits, both layouts, one image and two.
+pub fn logits_equal_the_reference<B: Backend>() {
+    for (model, file) in FILES {
+        let encoder = load::<B>(model, file);
+        let checkpoint = Checkpoint::open(fixture(model, "text-f32.gguf")).expect("a committed fixture");
+        projector(model, file).check_fits(checkpoint.config()).expect("they belong together");
+        let text =
+            Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a checkpoint");
+        for expected in REFERENCES {
+            let reference = reference(model, expected, encoder.config().cell_size());
+            let error = max_relative(&logits::<B>(&text, &encoder, &reference), &reference.logits);
+            assert!(error < 1e-4, "{model}/{file} against {expected}: {error}");
+        }
+    }
+}
