@@ -40,8 +40,12 @@ fn has_end_of_image(jpeg: &[u8]) -> Option<()> {
 }
 
 /// Whether a decoder failed because the file is too short.
-pub(super) fn is_unexpected_end(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
+pub(super) fn is_unexpected_end(error: &image::ImageError) -> bool {
+    // The source of this variant is that of the inner error.
+    if let image::ImageError::IoError(e) = error {
+        return e.kind() == io::ErrorKind::UnexpectedEof;
+    }
+    let mut cause = error.source();
     while let Some(error) = cause {
         if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::UnexpectedEof) {
             return true;

@@ -1,5 +1,6 @@
 //! From the bytes of a file to upright 8-bit RGB pixels.
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -21,7 +22,10 @@ pub struct RgbImage {
     pub pixels: Vec<u8>,
 }
 
-/// The largest image that is decoded. Decoding takes at most about 7 bytes a pixel, beside the file itself.
+/// What a decoder may allocate beside pixels: rows, tables, a colour profile.
+const BESIDE_PIXELS: u64 = 16 << 20;
+
+/// The largest image that is decoded. Decoding takes 6 to 11 bytes a pixel, and the file once or twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageLimits {
     /// Bytes of the file.
@@ -33,18 +37,14 @@ pub struct ImageLimits {
 }
 
 impl Default for ImageLimits {
-    /// Fits the largest photographs of phones (200 megapixels: 16320 x 12240) and scans of A4 at 1200 dpi.
+    /// Fits the largest photographs of phones (200 megapixels: 16320 x 12240) and scans of A4 at 1200 dpi. Where files
+    /// come from strangers, the 2 GB that such an image may take are a reason to allow less.
     fn default() -> Self {
         Self { max_bytes: 256 << 20, max_pixels: 200_000_000, max_side: 65_535 }
     }
 }
 
 impl ImageLimits {
-    /// Bytes that the decoder may allocate, those of the decoded pixels included.
-    fn max_alloc(&self) -> u64 {
-        self.max_pixels.saturating_mul(4)
-    }
-
     fn check_file(&self, bytes: u64) -> Result<(), ImageError> {
         match bytes {
             0 => Err(ImageError::Empty),
@@ -53,8 +53,7 @@ impl ImageLimits {
         }
     }
 
-    fn check_pixels(&self, decoder: &impl ImageDecoder) -> Result<(), ImageError> {
-        let (width, height) = decoder.dimensions();
+    fn check_size(&self, (width, height): (u32, u32)) -> Result<(), ImageError> {
         if width == 0 || height == 0 {
             return Err(ImageError::NoPixels { width, height });
         }
@@ -64,9 +63,14 @@ impl ImageLimits {
         if u64::from(width) * u64::from(height) > self.max_pixels {
             return Err(ImageError::TooManyPixels { width, height, limit: self.max_pixels });
         }
-        let (bytes, limit) = (decoder.total_bytes(), self.max_alloc());
+        Ok(())
+    }
+
+    fn check_memory(&self, decoder: &impl ImageDecoder) -> Result<(), ImageError> {
+        let (bytes, limit) = (decoder.total_bytes(), self.max_pixels.saturating_mul(4));
         if bytes > limit {
-            let color = format!("{:?}", decoder.color_type());
+            let (width, height) = decoder.dimensions();
+            let color = pixels::name(decoder.color_type());
             return Err(ImageError::TooMuchMemory { width, height, color, bytes, limit });
         }
         Ok(())
@@ -99,15 +103,17 @@ fn read(path: &Path, limits: &ImageLimits) -> Result<Vec<u8>, ImageError> {
 pub fn decode(bytes: &[u8], limits: &ImageLimits) -> Result<RgbImage, ImageError> {
     limits.check_file(bytes.len() as u64)?;
     let format = Format::of(bytes)?;
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), format.into());
-    let mut decoder_limits = image::Limits::no_limits();
-    decoder_limits.max_alloc = Some(limits.max_alloc());
-    reader.limits(decoder_limits);
-    let mut decoder = reader.into_decoder().map_err(|e| undecodable(format, e))?;
-    limits.check_pixels(&decoder)?;
     if !complete::is_complete(format, bytes) {
         return Err(ImageError::Truncated { format: format.name() });
     }
+    // The decoders have limits of their own, and their errors do not all name the size.
+    let header_size = format.header_size(bytes);
+    header_size.map_or(Ok(()), |size| limits.check_size(size))?;
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format.into());
+    reader.limits(decoder_limits(header_size));
+    let mut decoder = reader.into_decoder().map_err(|e| undecodable(format, e))?;
+    limits.check_size(decoder.dimensions())?;
+    limits.check_memory(&decoder)?;
     let orientation = orientation::read(format, bytes, &mut decoder);
     let (width, height) = decoder.dimensions();
     let color = decoder.color_type();
@@ -115,9 +121,17 @@ pub fn decode(bytes: &[u8], limits: &ImageLimits) -> Result<RgbImage, ImageError
     decoder.read_image(&mut raw).map_err(|e| undecodable(format, e))?;
     let pixels = pixels::to_rgb8(color, raw).ok_or_else(|| ImageError::Undecodable {
         format: format.name(),
-        problem: format!("its pixels are {color:?}"),
+        problem: format!("its pixels are {}", pixels::name(color)),
     })?;
     Ok(orientation::apply(orientation, width, height, pixels))
+}
+
+/// Against GIF frames that are larger than the screen, and PNG profiles that unpack to gigabytes. The decoders of JPEG
+/// and WebP allocate by the size that is checked before they read pixels.
+fn decoder_limits(header_size: Option<(u32, u32)>) -> image::Limits {
+    let mut limits = image::Limits::no_limits();
+    limits.max_alloc = header_size.map(|(w, h)| BESIDE_PIXELS + 4 * u64::from(w) * u64::from(h));
+    limits
 }
 
 fn undecodable(format: Format, error: image::ImageError) -> ImageError {
@@ -125,5 +139,7 @@ fn undecodable(format: Format, error: image::ImageError) -> ImageError {
     if complete::is_unexpected_end(&error) {
         return ImageError::Truncated { format };
     }
-    ImageError::Undecodable { format, problem: error.to_string() }
+    // The error's own text says "Format error decoding" and the format again.
+    let problem = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    ImageError::Undecodable { format, problem: problem.trim_end().into() }
 }

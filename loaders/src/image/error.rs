@@ -81,7 +81,7 @@ pub enum ImageError {
         height: u32,
     },
     /// The file ends too early.
-    #[error("the {format} image ends before its last pixel (an incomplete download or copy?)")]
+    #[error("the {format} image is incomplete: it ends before its last pixel (a broken download or copy?)")]
     Truncated {
         /// The format of the file.
         format: &'static str,

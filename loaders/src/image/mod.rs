@@ -4,6 +4,8 @@ mod complete;
 mod decode;
 mod error;
 mod orientation;
+#[cfg(test)]
+mod parity;
 mod pixels;
 mod preprocess;
 mod resize;

@@ -23,6 +23,18 @@ pub(super) fn to_rgb8(color: ColorType, raw: Vec<u8>) -> Option<Vec<u8>> {
     })
 }
 
+/// "8-bit RGB" and the like.
+pub(super) fn name(color: ColorType) -> String {
+    let channels = match (color.has_color(), color.has_alpha()) {
+        (true, true) => "RGBA",
+        (true, false) => "RGB",
+        (false, true) => "grey with alpha",
+        (false, false) => "grey",
+    };
+    let bits = color.bits_per_pixel() / u16::from(color.channel_count());
+    format!("{bits}-bit {channels}")
+}
+
 /// `to_rgb` of each pixel of `N` bytes.
 fn map<const N: usize>(raw: &[u8], to_rgb: impl Fn([u8; N]) -> [u8; 3]) -> Vec<u8> {
     let pixels = raw.as_chunks::<N>().0;

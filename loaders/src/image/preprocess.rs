@@ -37,9 +37,13 @@ impl Preprocessor {
     ///
     /// Where `image` has no pixels, or another number of them than its width and height say.
     pub fn preprocess(&self, image: &RgbImage) -> PixelValues {
+        self.preprocess_with(image, Cubic::OPENCV)
+    }
+
+    pub(super) fn preprocess_with(&self, image: &RgbImage, cubic: Cubic) -> PixelValues {
         let grid = self.rule.grid(image.width, image.height);
         let (width, height) = (grid.cols * self.rule.cell, grid.rows * self.rule.cell);
-        let resized = resize(image, width, height, Cubic::OPENCV);
+        let resized = resize(image, width, height, cubic);
         PixelValues { grid, width, height, values: self.normalize(&resized) }
     }
 
@@ -67,5 +71,32 @@ impl PixelValues {
             hash.update(bytes);
         }
         hash.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_of_the_size_and_of_every_value() {
+        let grid = ImageGrid { rows: 1, cols: 2 };
+        let values = (0..24).map(|i| i as f32 / 8.0 - 1.0).collect();
+        let image = PixelValues { grid, width: 4, height: 2, values };
+        // hashlib.sha256(struct.pack("<4Q24f", 1, 2, 2, 4, *[i / 8 - 1 for i in range(24)])).hexdigest()
+        let hex: String = image.content_hash().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "c198a2fb3d7b1ed3ec94fedef338c346dd018faf35ca0907034da1b726592b45");
+
+        let mut hashes = vec![image.content_hash()];
+        let turned = PixelValues { width: 2, height: 4, ..image.clone() };
+        hashes.push(turned.content_hash());
+        for i in 0..24 {
+            let mut changed = image.clone();
+            changed.values[i] += 0.5;
+            hashes.push(changed.content_hash());
+        }
+        hashes.sort();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 26);
     }
 }

