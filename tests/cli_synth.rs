@@ -2,7 +2,7 @@
 mod cli_support;
 
 use cli_support::{ember, scratch};
-use ember_loaders::checkpoint::{Arch, Checkpoint};
+use ember_loaders::checkpoint::{Arch, Checkpoint, TensorSource};
 use std::path::Path;
 
 fn synth(arch: &str, preset: &str, ty: &str, seed: &str, out: &Path) -> cli_support::Ran {

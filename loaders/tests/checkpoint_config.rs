@@ -3,7 +3,9 @@
 mod checkpoint_support;
 
 use checkpoint_support::{FFN, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, TinyModel};
-use ember_loaders::checkpoint::{Arch, ModelConfig, QueryScale, RopeConfig, RopePairing, RopeScaling};
+use ember_loaders::checkpoint::{
+    Arch, ModelConfig, QueryScale, RopeConfig, RopePairing, RopeScaling, TensorSource,
+};
 use ember_loaders::gguf::GgmlType;
 
 #[track_caller]

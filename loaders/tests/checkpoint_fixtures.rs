@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ember_loaders::checkpoint::{Arch, Checkpoint, ModelConfig, QueryScale, RopeScaling};
+use ember_loaders::checkpoint::{Arch, Checkpoint, ModelConfig, QueryScale, RopeScaling, TensorSource};
 use ember_loaders::gguf::GgmlType;
 use safetensors::SafeTensors;
 

@@ -4,7 +4,9 @@ mod checkpoint_support;
 
 use checkpoint_support::assert_names;
 use checkpoint_support::folder::TinyFolder;
-use ember_loaders::checkpoint::{Arch, Checkpoint, ModelConfig, QueryScale, RopePairing, RopeScaling};
+use ember_loaders::checkpoint::{
+    Arch, Checkpoint, ModelConfig, QueryScale, RopePairing, RopeScaling, TensorSource,
+};
 use ember_loaders::gguf::GgmlType;
 use safetensors::Dtype;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use super::interrupt::Listener;
 use super::progress::Bar;
 use super::{Outcome, usage_error};
 use anyhow::{Context, Result, bail};
-use ember::synth::{self, Family, SynthType};
+use ember::synth::{self, Contents, Family, SynthType};
 use ember_loaders::gguf::OutputFile;
 use indicatif::DecimalBytes;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,15 @@ says is noise. It is streamed to disk and appears under its name only when it is
 
 Examples:
   ember synth --arch qwen3 --preset 0.6b --type q8_0 qwen3-0.6b.gguf
-  ember synth --arch mistral3 --preset 24b --type q4_k_m small-24b.gguf"
+  ember synth --arch mistral3 --preset 24b --type q4_k_m small-24b.gguf
+  ember synth --arch pixtral --preset 24b --type f16 mmproj-mistral-24b.gguf"
 )]
 pub struct Args {
     /// Architecture
     #[arg(long, value_enum)]
-    arch: Family,
-    /// Size: 0.6b, 1.7b, 4b, 8b, 14b (qwen3); 3b, 8b, 14b, 24b (mistral3); 3b, 8b (llama)
+    arch: Arch,
+    /// Size: 0.6b, 1.7b, 4b, 8b, 14b (qwen3); 3b, 8b, 14b, 24b (mistral3); 3b, 8b (llama); of the text model: 3b, 8b, 12b,
+    /// 14b, 24b (pixtral)
     #[arg(long, value_name = "SIZE")]
     preset: String,
     /// Storage of the matrices
@@ -42,33 +44,70 @@ pub struct Args {
     out: PathBuf,
 }
 
+/// What can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Arch {
+    /// Qwen3, dense
+    Qwen3,
+    /// Ministral 3 (3b, 8b, 14b) and Mistral Small 3.x (24b)
+    Mistral3,
+    /// Llama 3.1 and 3.2
+    Llama,
+    /// The image projector (mmproj) of a Mistral 3 model or of Pixtral-12B
+    Pixtral,
+}
+
 /// Writes the file.
 pub fn run(args: Args) -> Result<Outcome> {
-    let Some(mut shape) = synth::shape(args.arch, &args.preset) else {
-        let names = synth::preset_names(args.arch).join(", ");
-        let message = format!("{} has no preset {:?}, only {names}", args.arch.arch(), args.preset);
-        return Err(usage_error("synth", message));
-    };
-    if let Some(layers) = args.layers {
-        if layers > shape.layers {
-            return Err(usage_error("synth", format!("--layers {layers}: the model has {}", shape.layers)));
+    let family = match args.arch {
+        Arch::Qwen3 => Family::Qwen3,
+        Arch::Mistral3 => Family::Mistral3,
+        Arch::Llama => Family::Llama,
+        Arch::Pixtral => {
+            let Some(mut shape) = synth::projector_shape(&args.preset) else {
+                return Err(no_preset("pixtral", &args.preset, &synth::projector_names()));
+            };
+            shape.layers = layers(&args, shape.layers)?;
+            return write(&args, &shape);
         }
-        shape.layers = layers;
+    };
+    let Some(mut shape) = synth::shape(family, &args.preset) else {
+        return Err(no_preset(family.arch(), &args.preset, &synth::preset_names(family)));
+    };
+    shape.layers = layers(&args, shape.layers)?;
+    write(&args, &shape)
+}
+
+fn no_preset(arch: &str, preset: &str, names: &[&str]) -> anyhow::Error {
+    usage_error("synth", format!("{arch} has no preset {preset:?}, only {}", names.join(", ")))
+}
+
+/// As many layers as asked for, if the model has them.
+fn layers(args: &Args, of_model: usize) -> Result<usize> {
+    match args.layers {
+        Some(layers) if layers > of_model => {
+            Err(usage_error("synth", format!("--layers {layers}: the model has {of_model}")))
+        }
+        Some(layers) => Ok(layers),
+        None => Ok(of_model),
     }
+}
+
+fn write(args: &Args, contents: &impl Contents) -> Result<Outcome> {
     if !args.force && args.out.exists() {
         bail!("{} exists (--force replaces it)", args.out.display());
     }
     if args.out.is_dir() {
         bail!("{} is a folder", args.out.display());
     }
-    let bytes = synth::data_bytes(&shape, args.ty);
+    let bytes = synth::data_bytes(contents, args.ty);
     check_free_space(&args.out, bytes)?;
     let cannot_write = || format!("cannot write {}", args.out.display());
     let file = OutputFile::create(&args.out).with_context(cannot_write)?;
     let listener = Listener::new();
     let megabytes = |bytes: u64| (bytes >> 20) as usize;
     let mut bar = Bar::new("writing MiB", megabytes(bytes));
-    let written = synth::write(file, &shape, args.ty, args.seed, &mut |bytes| {
+    let written = synth::write(file, contents, args.ty, args.seed, &mut |bytes| {
         bar.set(megabytes(bytes));
         !listener.requested()
     });
@@ -76,7 +115,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     file.commit().with_context(cannot_write)?;
     drop(bar);
     let bytes = std::fs::metadata(&args.out).with_context(cannot_write)?.len();
-    eprintln!("{}: {}, {}", args.out.display(), shape.title(), DecimalBytes(bytes));
+    eprintln!("{}: {}, {}", args.out.display(), contents.title(), DecimalBytes(bytes));
     Ok(Outcome::Done)
 }
 

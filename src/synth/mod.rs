@@ -1,16 +1,33 @@
 //! GGUF files of real shapes with seeded random weights: for benchmarks and for machines without downloads.
 mod blocks;
 mod preset;
+mod projector;
 mod vocab;
 
 use ember_loaders::gguf::{GgmlType, GgufWriteError, GgufWriter};
 pub use preset::{Family, Shape, SynthType, preset_names, shape};
+pub use projector::{ProjectorShape, projector_names, projector_shape};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use std::io::Write;
 
 /// Bytes generated at a time.
 const PIECE_BYTES: usize = 4 << 20;
+
+/// What a synthetic file holds.
+pub trait Contents {
+    /// What the file calls itself.
+    fn title(&self) -> String;
+    /// Every key but name, storage and version, with the vocabulary of a text model.
+    ///
+    /// # Errors
+    /// When the output refuses.
+    fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError>;
+    /// Name, type and dimensions (contiguous first) of every tensor, in file order.
+    fn tensors(&self, ty: SynthType) -> Vec<(String, GgmlType, Vec<usize>)>;
+    /// The values of a vector.
+    fn vector(&self, name: &str, len: usize) -> Vec<f32>;
+}
 
 /// Writes a whole file to `out`, calling `progress` with the bytes of tensor data written so far; it returns whether
 /// to go on. Gives back the output, or nothing when `progress` stopped it.
@@ -21,22 +38,21 @@ const PIECE_BYTES: usize = 4 << 20;
 /// When the output refuses.
 ///
 /// # Panics
-/// When `shape.vocab` is too small for the control tokens and the bytes (524 tokens are enough for every family).
+/// When the vocabulary of a text model is too small for the control tokens and the bytes (524 tokens are enough for every
+/// family).
 pub fn write<W: Write>(
     out: W,
-    shape: &Shape,
+    contents: &impl Contents,
     ty: SynthType,
     seed: u64,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Option<W>, GgufWriteError> {
     let mut header = GgufWriter::new(out, 3, 32)?;
-    header.metadata("general.architecture", shape.family.arch())?;
-    header.metadata("general.name", shape.title())?;
+    contents.write_metadata(&mut header)?;
+    header.metadata("general.name", contents.title())?;
     header.metadata("general.file_type", ty.file_type())?;
     header.metadata("general.quantization_version", 2u32)?;
-    shape.write_metadata(&mut header)?;
-    vocab::write(&mut header, shape.family, shape.vocab)?;
-    let tensors = shape.tensors(ty);
+    let tensors = contents.tensors(ty);
     for (name, ty, dims) in &tensors {
         header.tensor(name, *ty, dims)?;
     }
@@ -49,7 +65,7 @@ pub fn write<W: Write>(
         while left > 0 {
             let n_blocks = left.min(per_piece);
             let piece = match dims[..] {
-                [len] => shape.vector(name, len).into_iter().flat_map(f32::to_le_bytes).collect(),
+                [len] => contents.vector(name, len).into_iter().flat_map(f32::to_le_bytes).collect(),
                 _ => blocks::random(*ty, n_blocks, dims[0], &mut rng),
             };
             data.write(name, &piece)?;
@@ -64,18 +80,19 @@ pub fn write<W: Write>(
 }
 
 /// Bytes of tensor data that [`write()`] will write.
-pub fn data_bytes(shape: &Shape, ty: SynthType) -> u64 {
+pub fn data_bytes(contents: &impl Contents, ty: SynthType) -> u64 {
     let bytes = |(_, ty, dims): &(String, GgmlType, Vec<usize>)| {
         (dims.iter().product::<usize>() / ty.block_len() * ty.block_bytes()) as u64
     };
-    shape.tensors(ty).iter().map(bytes).sum()
+    contents.tensors(ty).iter().map(bytes).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ember_loaders::checkpoint::Checkpoint;
+    use ember_loaders::checkpoint::{Checkpoint, TensorSource};
     use ember_loaders::gguf::Gguf;
+    use ember_loaders::projector::Projector;
     use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 
     const FAMILIES: [(Family, &str); 3] =
@@ -115,6 +132,18 @@ mod tests {
             assert_eq!(beta, (family == Family::Mistral3).then_some(0.1));
             let factors = checkpoint.opt_tensor("rope_freqs.weight").map(|tensor| tensor.to_f32()[63]);
             assert_eq!(factors, (family == Family::Llama).then_some(32.0));
+        }
+    }
+
+    #[test]
+    fn projectors_are_whole() {
+        for (preset, text_hidden, cell) in [("24b", 5120, 28), ("12b", 5120, 16), ("3b", 3072, 28)] {
+            let mut shape = projector_shape(preset).unwrap();
+            shape.layers = 1;
+            let file = write(Vec::new(), &shape, SynthType::Q4KM, 0, &mut |_| true).unwrap().unwrap();
+            let projector = Projector::from_gguf(Gguf::from_bytes(file).unwrap()).unwrap();
+            let config = projector.config();
+            assert_eq!((config.text_hidden_size, config.cell_size()), (text_hidden, cell));
         }
     }
 

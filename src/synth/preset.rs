@@ -1,16 +1,17 @@
 //! The shapes of published models.
+use super::{Contents, vocab};
 use ember_loaders::gguf::{GgmlType, GgufWriteError, GgufWriter};
 use std::f32::consts::PI;
 use std::io::Write;
 
 /// Architectures that can be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Qwen3, dense
+    /// Qwen3, dense.
     Qwen3,
-    /// Ministral 3 (3b, 8b, 14b) and Mistral Small 3.x (24b)
+    /// Ministral 3 (3b, 8b, 14b) and Mistral Small 3.x (24b).
     Mistral3,
-    /// Llama 3.1 and 3.2
+    /// Llama 3.1 and 3.2.
     Llama,
 }
 
@@ -50,6 +51,16 @@ impl SynthType {
             Self::Q4_0 => 2,
             Self::Q8_0 => 7,
             Self::Q4KM => 15,
+        }
+    }
+
+    /// The type of most matrices.
+    pub(super) fn base(self) -> GgmlType {
+        match self {
+            Self::Q8_0 => GgmlType::Q8_0,
+            Self::Q4_0 => GgmlType::Q4_0,
+            Self::Q4KM => GgmlType::Q4_K,
+            Self::F16 => GgmlType::F16,
         }
     }
 }
@@ -125,14 +136,14 @@ pub fn shape(family: Family, preset: &str) -> Option<Shape> {
     Some(Shape { family, name, hidden, ffn, layers, heads, kv_heads: 8, vocab, tied })
 }
 
-impl Shape {
-    /// What the file calls itself.
-    pub fn title(&self) -> String {
+impl Contents for Shape {
+    fn title(&self) -> String {
         format!("Synthetic {} {}", self.family.arch(), self.name)
     }
 
-    pub(super) fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError> {
+    fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError> {
         let arch = self.family.arch();
+        header.metadata("general.architecture", arch)?;
         let (context, freq_base, eps): (u32, f32, f32) = match (self.family, self.name) {
             (Family::Qwen3, _) => (40_960, 1e6, 1e-6),
             (Family::Mistral3, "24b") => (131_072, 1e9, 1e-5),
@@ -170,16 +181,14 @@ impl Shape {
                 header.metadata(&format!("mistral3.{key}"), value)?;
             }
         }
-        Ok(())
+        vocab::write(header, self.family, self.vocab)
     }
 
-    /// Name, type and dimensions (contiguous first) of every tensor, in file order.
-    pub(super) fn tensors(&self, ty: SynthType) -> Vec<(String, GgmlType, Vec<usize>)> {
-        let (base, head) = match ty {
-            SynthType::Q8_0 => (GgmlType::Q8_0, GgmlType::Q8_0),
-            SynthType::Q4_0 => (GgmlType::Q4_0, GgmlType::Q6_K),
-            SynthType::Q4KM => (GgmlType::Q4_K, GgmlType::Q6_K),
-            SynthType::F16 => (GgmlType::F16, GgmlType::F16),
+    fn tensors(&self, ty: SynthType) -> Vec<(String, GgmlType, Vec<usize>)> {
+        let base = ty.base();
+        let head = match ty {
+            SynthType::Q4_0 | SynthType::Q4KM => GgmlType::Q6_K,
+            SynthType::Q8_0 | SynthType::F16 => base,
         };
         let vector = |name: &str, len: usize| (name.to_string(), GgmlType::F32, vec![len]);
         let embedding = if self.tied { head } else { base };
@@ -217,11 +226,13 @@ impl Shape {
         tensors
     }
 
-    /// The values of a vector: ones for norms.
-    pub(super) fn vector(&self, name: &str, len: usize) -> Vec<f32> {
+    /// Ones, for norms.
+    fn vector(&self, name: &str, len: usize) -> Vec<f32> {
         if name == ROPE_FREQS { self.rope_freqs() } else { vec![1.0; len] }
     }
+}
 
+impl Shape {
     /// Llama 3's rule (`rope_type: llama3`, original context 8192): wavelengths beyond the original context are
     /// stretched by the factor, those below a quarter of it stay, those between change smoothly.
     fn rope_freqs(&self) -> Vec<f32> {

@@ -22,7 +22,9 @@ const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }
     {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 const INST: &str = "{{ bos_token }}{% for message in messages %}{% if message.role == 'assistant' %}\
     {{ message.content }}</s>{% elif message.role == 'system' %}[SYSTEM_PROMPT]{{ message.content }}[/SYSTEM_PROMPT]\
-    {% else %}[INST]{{ message.content }}[/INST]{% endif %}{% endfor %}";
+    {% elif message.content is string %}[INST]{{ message.content }}[/INST]{% else %}[INST]{% for part in \
+    message.content %}{% if part.type == 'text' %}{{ part.text }}{% else %}[IMG]{% endif %}{% endfor %}[/INST]\
+    {% endif %}{% endfor %}";
 const HEADERS: &str = "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message.role }}\
     <|end_header_id|>\n\n{{ message.content }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}\
     <|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}";

@@ -22,10 +22,15 @@ pub struct TinyModel {
 }
 
 impl TinyModel {
+    /// Neither keys nor tensors; `label` is what [`set`](Self::set) puts before a key.
+    pub fn empty(label: &str) -> Self {
+        Self { label: label.to_owned(), metadata: Vec::new(), tensors: Vec::new() }
+    }
+
     /// A dense model without Q/K norms and biases, of 10 tokens.
     pub fn dense(label: &str) -> Self {
         let tokens: Vec<String> = (0..10).map(|id| format!("token {id}")).collect();
-        let model = Self { label: label.to_owned(), metadata: Vec::new(), tensors: Vec::new() }
+        let model = Self::empty(label)
             .key("general.architecture", label)
             .key("general.name", "Tiny")
             .set("block_count", LAYERS as u32)
@@ -153,6 +158,11 @@ impl TinyModel {
     }
 
     pub fn open(&self) -> Result<Checkpoint, CheckpointError> {
+        Checkpoint::from_gguf(self.gguf())
+    }
+
+    /// The file.
+    pub fn gguf(&self) -> Gguf {
         let mut header = GgufWriter::new(Vec::new(), 3, 32).unwrap();
         for (key, value) in &self.metadata {
             header.metadata(key, value.clone()).unwrap();
@@ -164,7 +174,7 @@ impl TinyModel {
         for (name, dims, value) in &self.tensors {
             data.write(name, &value.to_le_bytes().repeat(dims.iter().product())).unwrap();
         }
-        Checkpoint::from_gguf(Gguf::from_bytes(data.finish().unwrap()).unwrap())
+        Gguf::from_bytes(data.finish().unwrap()).unwrap()
     }
 
     /// The message with which the model is refused.
