@@ -1,14 +1,16 @@
 //! The engine's bookkeeping, on a runner that counts instead of a model.
 use ember::engine::{
-    Chunk, Engine, EngineError, FinishReason, GenerateLimits, Generation, Observer, Runner, RunnerOutput,
-    Sequence, Wanted, generate,
+    Chunk, EncodedImage, Engine, EngineError, FinishReason, GenerateLimits, Generation, ImageSpan, Observer,
+    Runner, RunnerOutput, Sequence, Tokens, Wanted, generate,
 };
 use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_loaders::image::ImageGrid;
 use ember_models::Batch;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
 
 const VOCAB: u32 = 50;
 const BLOCK: usize = 4;
@@ -46,7 +48,7 @@ impl Runner for Counting {
     }
 
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
-        batch.validate(VOCAB as usize, 1, BLOCK, self.n_blocks * BLOCK)?;
+        batch.validate(VOCAB as usize, self.config.hidden_size, BLOCK, self.n_blocks * BLOCK)?;
         self.batches.borrow_mut().push(batch.clone());
         let row = |&row: &u32| {
             let next = (batch.tokens[row as usize] + 1) % VOCAB;
@@ -82,10 +84,10 @@ impl Observer for StopAfter {
     }
 }
 
-fn answer(
+fn answer<'a>(
     engine: &mut Engine,
     sequence: &mut Sequence,
-    prompt: &[u32],
+    prompt: impl Into<Tokens<'a>>,
     max_tokens: usize,
     stop_after: usize,
 ) -> Result<Generation, EngineError> {
@@ -181,15 +183,15 @@ fn one_step_serves_several_sequences_on_blocks_of_their_own() {
     let (mut a, mut b) = (Sequence::default(), Sequence::default());
     let output = engine
         .step(&mut [
-            Chunk { sequence: &mut a, tokens: &[1, 2, 3, 4, 5], wanted: Wanted::Last },
-            Chunk { sequence: &mut b, tokens: &[7], wanted: Wanted::All },
+            Chunk { sequence: &mut a, tokens: (&[1, 2, 3, 4, 5]).into(), wanted: Wanted::Last },
+            Chunk { sequence: &mut b, tokens: (&[7]).into(), wanted: Wanted::All },
         ])
         .expect("it fits");
     assert_eq!(output.logits.len(), 2 * VOCAB as usize);
     let batch = batches.borrow()[0].clone();
     assert_eq!((batch.logits_rows, batch.positions), (vec![4, 5], vec![0, 1, 2, 3, 4, 0]));
     assert_eq!((a.block_table(), b.block_table()), (&[0, 1][..], &[2][..]));
-    let full = engine.step(&mut [Chunk { sequence: &mut b, tokens: &[0; 9], wanted: Wanted::Last }]);
+    let full = engine.step(&mut [Chunk { sequence: &mut b, tokens: (&[0; 9]).into(), wanted: Wanted::Last }]);
     assert!(matches!(full, Err(EngineError::ContextFull { tokens: 10, context: 16 })), "{full:?}");
     assert_eq!((b.len(), b.block_table()), (1, &[2][..]));
 }
@@ -198,9 +200,99 @@ fn one_step_serves_several_sequences_on_blocks_of_their_own() {
 fn impossible_prompts_are_refused_before_any_work() {
     let (mut engine, batches) = engine(2);
     let mut sequence = Sequence::default();
-    let empty = answer(&mut engine, &mut sequence, &[], 5, 99);
+    let empty = answer(&mut engine, &mut sequence, &[][..], 5, 99);
     assert!(matches!(empty, Err(EngineError::EmptyPrompt)), "{empty:?}");
     let long = answer(&mut engine, &mut sequence, &[1; 9], 5, 99);
     assert!(matches!(long, Err(EngineError::ContextFull { tokens: 9, context: 8 })), "{long:?}");
+    assert!(batches.borrow().is_empty());
+}
+
+/// `[IMG]`, `[IMG_BREAK]` and `[IMG_END]`.
+const IMAGE: [u32; 3] = [40, 41, 42];
+
+/// An image of 2 rows of 3 cells, whose row `i` of embeddings is `100 * name + i` throughout.
+fn image(start: usize, name: u8) -> ImageSpan {
+    let config = engine(1).0.runner().config().clone();
+    let row = |cell: usize| vec![f32::from(name) * 100.0 + cell as f32; config.hidden_size];
+    let grid = ImageGrid { rows: 2, cols: 3 };
+    let embeddings = (0..grid.cells()).flat_map(row).collect();
+    ImageSpan { start, image: Arc::new(EncodedImage { hash: [name; 32], grid, embeddings }) }
+}
+
+/// Two tokens, an image, two tokens, an image, two tokens.
+fn prompt_with_two_images() -> Vec<u32> {
+    let [cell, row_break, end] = IMAGE;
+    let image = [cell, cell, cell, row_break, cell, cell, cell, end];
+    [&[1, 2][..], &image, &[3, 4], &image, &[5, 6]].concat()
+}
+
+/// What each position of the sequence was run with: a token, or the first value of an embedding.
+fn inputs(batches: &[Batch]) -> Vec<Result<u32, f32>> {
+    let mut inputs = Vec::new();
+    for batch in batches {
+        let mut rows: Vec<Result<u32, f32>> = batch.tokens.iter().copied().map(Ok).collect();
+        for part in &batch.embeddings {
+            let hidden = part.values.len() / 6;
+            for i in 0..part.n {
+                rows[part.start + i] = Err(part.values[(part.first + i) * hidden]);
+            }
+        }
+        inputs.extend(rows);
+    }
+    inputs
+}
+
+#[test]
+fn images_take_their_embeddings_wherever_chunks_end() {
+    let (ids, images) = (prompt_with_two_images(), [image(2, 1), image(12, 2)]);
+    let [_, row_break, end] = IMAGE;
+    let expected = |name: f32| {
+        let cell = |i: f32| Err(100.0 * name + i);
+        [cell(0.0), cell(1.0), cell(2.0), Ok(row_break), cell(3.0), cell(4.0), cell(5.0), Ok(end)]
+    };
+    let expected =
+        [&[Ok(1), Ok(2)][..], &expected(1.0), &[Ok(3), Ok(4)], &expected(2.0), &[Ok(5), Ok(6)]].concat();
+    for chunk in 1..=ids.len() {
+        let (mut engine, batches) = engine(8);
+        engine.set_prefill_chunk(chunk);
+        let mut sequence = Sequence::default();
+        let tokens = Tokens { ids: &ids, images: &images };
+        engine.extend(&mut sequence, tokens, Wanted::Last, &mut |_| true).expect("it fits");
+        assert_eq!(inputs(&batches.borrow()), expected, "chunks of {chunk}");
+    }
+}
+
+#[test]
+fn another_image_of_the_same_size_is_run_from_its_first_token_on() {
+    let ids = prompt_with_two_images();
+    let (mut engine, batches) = engine(8);
+    let mut sequence = Sequence::default();
+    let mut cached = |images: &[ImageSpan]| {
+        batches.borrow_mut().clear();
+        let prompt = Tokens { ids: &ids, images };
+        let cached = answer(&mut engine, &mut sequence, prompt, 1, 99).expect("it fits").cached_tokens;
+        let inputs = inputs(&batches.borrow());
+        assert_eq!(inputs.len(), ids.len() - cached);
+        (cached, inputs.into_iter().find_map(Result::err))
+    };
+    assert_eq!(cached(&[image(2, 1), image(12, 2)]), (0, Some(100.0)));
+    assert_eq!(cached(&[image(2, 1), image(12, 2)]), (ids.len() - 1, None));
+    assert_eq!(cached(&[image(2, 1), image(12, 3)]), (12, Some(300.0)));
+    assert_eq!(cached(&[image(2, 2), image(12, 3)]), (2, Some(200.0)));
+}
+
+#[test]
+fn images_that_do_not_fit_the_tokens_are_refused_before_any_work() {
+    let ids = prompt_with_two_images();
+    let (mut engine, batches) = engine(8);
+    let mut sequence = Sequence::default();
+    let mut refused = |images: &[ImageSpan]| {
+        let prompt = Tokens { ids: &ids, images };
+        answer(&mut engine, &mut sequence, prompt, 1, 99).expect_err("it does not fit").to_string()
+    };
+    let behind = refused(&[image(15, 1)]);
+    assert_eq!(behind, "the image at token 15 ends at 23, behind the prompt of 22 tokens");
+    let overlapping = refused(&[image(2, 1), image(9, 2)]);
+    assert_eq!(overlapping, "the image at token 9 begins before token 10, the end of the image before it");
     assert!(batches.borrow().is_empty());
 }

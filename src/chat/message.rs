@@ -1,7 +1,7 @@
 //! Chat messages as OpenAI-style JSON carries them, and the JSON that templates see.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 /// A message that no template could render, whoever wrote the template.
@@ -138,6 +138,18 @@ impl Message {
         }
     }
 
+    /// A message of images and the text after them. A template sees where the images are; `images` names each, as a path
+    /// or URL, for whoever reads the conversation.
+    pub fn with_images(
+        role: &str,
+        images: impl IntoIterator<Item = String>,
+        text: impl Into<String>,
+    ) -> Self {
+        let image = |url| json!({"type": "image_url", "image_url": {"url": url}});
+        let parts = images.into_iter().map(image).chain([json!({"type": "text", "text": text.into()})]);
+        Self { content: Some(Content::Parts(parts.collect())), ..Self::text(role, "") }
+    }
+
     /// Reads a conversation: a JSON array of messages.
     ///
     /// # Errors
@@ -212,10 +224,7 @@ impl ToolCall {
         }
         out.insert("type".into(), self.kind.as_str().into());
         let arguments = self.function.arguments_object()?;
-        out.insert(
-            "function".into(),
-            serde_json::json!({"name": self.function.name, "arguments": arguments}),
-        );
+        out.insert("function".into(), json!({"name": self.function.name, "arguments": arguments}));
         Ok(out.into())
     }
 }

@@ -38,8 +38,17 @@ impl PromptTokenizer for Tokenizer {
 pub struct Prompt {
     /// The rendered text, as the template printed it (without a BOS that the tokenizer adds).
     pub text: String,
-    /// Its token ids, BOS included.
+    /// Its token ids, BOS included; each image is one `[IMG]` until [`place_images`](Self::place_images).
     pub ids: Vec<u32>,
+    /// Index of the first token of each image that was placed.
+    pub image_starts: Vec<usize>,
+}
+
+impl Prompt {
+    /// A prompt whose images, if it has any, are still to be placed.
+    pub fn new(text: String, ids: Vec<u32>) -> Self {
+        Self { text, ids, image_starts: Vec::new() }
+    }
 }
 
 /// Why a conversation gave no prompt.
@@ -85,7 +94,7 @@ pub fn build_prompt(
     let stretches = render_split(&guard, template, input)?;
     let pieces: Vec<Piece<'_>> = stretches.iter().map(Stretch::piece).collect();
     let ids = tokenizer.encode_pieces(&pieces).map_err(PromptError::Tokenizer)?;
-    Ok(Prompt { text: joined(&stretches), ids: tokenizer.with_bos(ids) })
+    Ok(Prompt::new(joined(&stretches), tokenizer.with_bos(ids)))
 }
 
 /// The rendering, split at the control tokens the template wrote.

@@ -14,7 +14,7 @@ pub struct ModelArg {
 }
 
 /// Where a model runs.
-#[derive(Args)]
+#[derive(Args, Clone, Copy)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceArgs {
     /// Backend that runs the model

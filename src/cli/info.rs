@@ -1,4 +1,5 @@
 //! `ember info`: everything a model file says about itself.
+use super::info_projector::ProjectorInfo;
 use super::{Outcome, output};
 use anyhow::Result;
 use ember_loaders::gguf::{Gguf, Metadata, TensorInfo, Value};
@@ -6,11 +7,12 @@ use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-/// Show all metadata and every tensor of a GGUF file, of any architecture
+/// Show all metadata and every tensor of a GGUF file, of any architecture, projectors too
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ember info model.gguf
   ember info model.gguf | less -S
+  ember info --json mmproj.gguf | jq .projector
   ember info --json model.gguf | jq '.metadata[\"general.architecture\"]'")]
 pub struct Args {
     /// GGUF file; of a split model, any shard
@@ -23,11 +25,12 @@ pub struct Args {
 /// Prints the description of the model.
 pub fn run(args: Args) -> Result<Outcome> {
     let gguf = Gguf::open(&args.model)?;
+    let projector = ProjectorInfo::of(&gguf, &args.model);
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        write_json(&gguf, &mut out)?
+        write_json(&gguf, projector, &mut out)?
     } else {
-        write_text(&gguf, &mut out)?
+        write_text(&gguf, projector, &mut out)?
     }
     out.flush()?;
     Ok(Outcome::Done)
@@ -40,6 +43,8 @@ struct Description<'a> {
     version: u32,
     file_bytes: u64,
     parameters: usize,
+    /// Null when the file holds no vision tower.
+    projector: Option<ProjectorInfo>,
     metadata: &'a Metadata,
     tensors: Vec<Tensor<'a>>,
 }
@@ -59,24 +64,28 @@ impl<'a> From<&'a TensorInfo> for Tensor<'a> {
     }
 }
 
-fn write_json(gguf: &Gguf, out: &mut impl Write) -> io::Result<()> {
+fn write_json(gguf: &Gguf, projector: Option<ProjectorInfo>, out: &mut impl Write) -> io::Result<()> {
     let description = Description {
         files: gguf.paths(),
         version: gguf.version(),
         file_bytes: gguf.file_bytes(),
         parameters: parameters(gguf),
+        projector,
         metadata: gguf.metadata(),
         tensors: gguf.tensors().iter().map(Tensor::from).collect(),
     };
     output::json_line(out, &description)
 }
 
-fn write_text(gguf: &Gguf, out: &mut impl Write) -> io::Result<()> {
+fn write_text(gguf: &Gguf, projector: Option<ProjectorInfo>, out: &mut impl Write) -> io::Result<()> {
     for path in gguf.paths() {
         writeln!(out, "file: {}", path.display())?;
     }
     writeln!(out, "format: GGUF version {}, {} bytes", gguf.version(), gguf.file_bytes())?;
     writeln!(out, "parameters: {}", parameters(gguf))?;
+    if let Some(projector) = projector {
+        writeln!(out, "{projector}")?;
+    }
     writeln!(out, "\nmetadata: {} keys", gguf.metadata().len())?;
     for (key, value) in gguf.metadata().iter() {
         writeln!(out, "  {} ({}): {}", visible(key), type_text(value), value_text(value))?;

@@ -3,15 +3,18 @@ use super::args::{DeviceArgs, KvCacheType, ModelArg};
 use super::detokenize::parse_ids;
 use super::interrupt::Listener;
 use super::progress::Bar;
+use super::projector::ImageArgs;
+use super::safetensors::{Dtype, write_f32, write_header, write_i64};
+use super::vision_model::VisionModel;
 use super::{Outcome, model, usage_error};
 use anyhow::{Context, Result, bail};
-use ember::engine::{Engine, Sequence, Wanted};
+use ember::chat::{ImageTokens, Prompt};
+use ember::engine::{Engine, Sequence, Tokens, Wanted};
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::gguf::OutputFile;
-use ember_loaders::tokenizer::SpecialTokens;
-use serde_json::json;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use ember_loaders::image::ImageGrid;
+use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
+use std::path::{Path, PathBuf};
 
 /// Rows per step: few enough that the logits of a large vocabulary stay small in memory.
 const ROWS: usize = 32;
@@ -22,15 +25,21 @@ const ROWS: usize = 32;
     after_help = "The file holds `tokens` (i64, [n]) and `logits` (f32, [n, vocabulary]); row i is what the model predicts after
 tokens 0..=i. It appears under its name only when it is complete.
 
+The i-th --image stands at the i-th [IMG] of --prompt. --tokens must hold the tokens of its grid already: for each row
+[IMG] for every cell, then [IMG_BREAK], after the last row [IMG_END].
+
 Examples:
   ember logits -m model.gguf --prompt \"The capital of France is\" --out paris.safetensors
-  ember logits -m model.gguf --tokens 1,15043,3186 --out hello.safetensors"
+  ember logits -m model.gguf --tokens 1,15043,3186 --out hello.safetensors
+  ember logits -m model.gguf --image cat.png --prompt \"[INST][IMG]A cat?[/INST]\" --out cat.safetensors"
 )]
 pub struct Args {
     #[command(flatten)]
     model: ModelArg,
     #[command(flatten)]
     input: InputArgs,
+    #[command(flatten)]
+    images: ImageArgs,
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
@@ -56,95 +65,101 @@ struct InputArgs {
 pub fn run(args: Args) -> Result<Outcome> {
     let checkpoint = Checkpoint::open(&args.model.model)?;
     let config = checkpoint.config();
-    let tokens = input_tokens(&args.input, &checkpoint)?;
-    model::check_prompt_fits(tokens.len(), config.context_length, config)?;
-    if let Some(id) = tokens.iter().find(|&&id| id as usize >= config.vocab_size) {
+    let tokenizer = || model::checkpoint_tokenizer(&checkpoint);
+    let mut vision = None;
+    let mut images = Vec::new();
+    if !args.images.images.is_empty() {
+        let (model, tokens) =
+            VisionModel::open_for(&checkpoint, &tokenizer()?, &args.images.projector, &args.device)?;
+        eprintln!("{}", model.description());
+        images = args.images.images.iter().map(|path| model.read(path)).collect::<Result<_>>()?;
+        vision = Some((model, tokens));
+    }
+    let grids: Vec<ImageGrid> = images.iter().map(|file| file.grid()).collect();
+    let image_tokens = vision.as_ref().map(|(_, tokens)| (tokens, &grids[..]));
+    let input = args.input.read(image_tokens, tokenizer)?;
+    model::check_prompt_fits(input.ids.len(), config.context_length, config)?;
+    if let Some(id) = input.ids.iter().find(|&&id| id as usize >= config.vocab_size) {
         bail!("token id {id} is outside the vocabulary of {} tokens", config.vocab_size);
     }
-    let vocab_size = config.vocab_size;
-    let mut loaded = model::load_with(&checkpoint, &args.device, Some(tokens.len()), args.kv_cache_dtype)?;
+    let mut loaded = model::load_with(&checkpoint, &args.device, Some(input.ids.len()), args.kv_cache_dtype)?;
+    let mut spans = Vec::new();
+    if let Some((model, _)) = &mut vision {
+        let Some(encoded) = model.encode(&images)? else { return Ok(Outcome::Interrupted) };
+        encoded.report();
+        spans = encoded.at(&input.image_starts);
+    }
+    let tokens = Tokens { ids: &input.ids, images: &spans };
+    write_file(&args.out, &mut loaded.engine, tokens, config.vocab_size)
+}
+
+impl InputArgs {
+    /// The tokens to run, with the images at their places.
+    fn read(
+        &self,
+        images: Option<(&ImageTokens, &[ImageGrid])>,
+        tokenizer: impl FnOnce() -> Result<Tokenizer>,
+    ) -> Result<Prompt> {
+        let prompt = match (&self.tokens, &self.prompt) {
+            (Some(ids), _) => {
+                let ids =
+                    parse_ids(ids).map_err(|error| usage_error("logits", format!("--tokens: {error}")))?;
+                let mut prompt = Prompt::new(String::new(), ids);
+                if let Some((tokens, grids)) = images {
+                    prompt.image_starts = tokens.find(&prompt.ids, grids).context("--tokens")?;
+                }
+                prompt
+            }
+            (None, text) => {
+                let (tokenizer, text) = (tokenizer()?, text.clone().unwrap_or_default());
+                let ids = tokenizer.with_bos(tokenizer.encode(&text, SpecialTokens::Parse)?);
+                let mut prompt = Prompt::new(text, ids);
+                if let Some((tokens, grids)) = images {
+                    prompt.place_images(tokens, grids).context("--prompt")?;
+                }
+                prompt
+            }
+        };
+        if prompt.ids.is_empty() {
+            return Err(usage_error("logits", "there is no token to run"));
+        }
+        Ok(prompt)
+    }
+}
+
+fn write_file(out: &Path, engine: &mut Engine, tokens: Tokens<'_>, vocab_size: usize) -> Result<Outcome> {
+    let n = tokens.ids.len();
     let listener = Listener::new();
-    let cannot_write = || format!("cannot write {}", args.out.display());
-    let mut file = OutputFile::create(&args.out).with_context(cannot_write)?;
-    write_header(&mut file, &tokens, vocab_size).with_context(cannot_write)?;
-    let outcome = write_rows(&mut loaded.engine, &tokens, &listener, |row_values| {
+    let cannot_write = || format!("cannot write {}", out.display());
+    let mut file = OutputFile::create(out).with_context(cannot_write)?;
+    let header = [("tokens", Dtype::I64, &[n][..]), ("logits", Dtype::F32, &[n, vocab_size])];
+    write_header(&mut file, &header).with_context(cannot_write)?;
+    write_i64(&mut file, tokens.ids.iter().map(|&id| i64::from(id))).with_context(cannot_write)?;
+    let outcome = write_rows(engine, tokens, &listener, |row_values| {
         write_f32(&mut file, row_values).with_context(cannot_write)
     })?;
     if outcome == Outcome::Done {
         file.commit().with_context(cannot_write)?;
-        eprintln!("{}: {} x {vocab_size} logits", args.out.display(), tokens.len());
+        eprintln!("{}: {n} x {vocab_size} logits", out.display());
     }
     Ok(outcome)
 }
 
-fn input_tokens(input: &InputArgs, checkpoint: &Checkpoint) -> Result<Vec<u32>> {
-    let tokens = match (&input.tokens, &input.prompt) {
-        (Some(ids), _) => {
-            parse_ids(ids).map_err(|error| usage_error("logits", format!("--tokens: {error}")))?
-        }
-        (None, text) => {
-            let tokenizer = model::checkpoint_tokenizer(checkpoint)?;
-            let text = text.as_deref().unwrap_or_default();
-            tokenizer.with_bos(tokenizer.encode(text, SpecialTokens::Parse)?)
-        }
-    };
-    if tokens.is_empty() {
-        return Err(usage_error("logits", "there is no token to run"));
-    }
-    Ok(tokens)
-}
-
 fn write_rows(
     engine: &mut Engine,
-    tokens: &[u32],
+    tokens: Tokens<'_>,
     listener: &Listener,
     mut write: impl FnMut(&[f32]) -> Result<()>,
 ) -> Result<Outcome> {
-    let mut bar = Bar::new("computing logits", tokens.len());
+    let mut bar = Bar::new("computing logits", tokens.ids.len());
     let mut sequence = Sequence::default();
-    for chunk in tokens.chunks(ROWS) {
+    for ids in tokens.ids.chunks(ROWS) {
         if listener.requested() {
             return Ok(Outcome::Interrupted);
         }
+        let chunk = Tokens { ids, ..tokens };
         write(&engine.extend(&mut sequence, chunk, Wanted::All, &mut |_| true)?.logits)?;
         bar.set(sequence.len());
     }
     Ok(Outcome::Done)
-}
-
-/// The header of the safetensors format and the first of its two tensors.
-fn write_header(out: &mut impl Write, tokens: &[u32], vocab_size: usize) -> io::Result<()> {
-    let n = tokens.len();
-    let (tokens_end, logits_bytes) = (n * size_of::<i64>(), n * vocab_size * size_of::<f32>());
-    let header = json!({
-        "tokens": {"dtype": "I64", "shape": [n], "data_offsets": [0, tokens_end]},
-        "logits": {"dtype": "F32", "shape": [n, vocab_size], "data_offsets": [tokens_end, tokens_end + logits_bytes]},
-    });
-    let mut header = header.to_string();
-    // Readers map the file: the data must start at a multiple of 8.
-    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    out.write_all(&(header.len() as u64).to_le_bytes())?;
-    out.write_all(header.as_bytes())?;
-    tokens.iter().try_for_each(|&token| out.write_all(&i64::from(token).to_le_bytes()))
-}
-
-fn write_f32(out: &mut impl Write, values: &[f32]) -> io::Result<()> {
-    values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_header_says_where_the_tensors_are() {
-        let mut file = Vec::new();
-        write_header(&mut file, &[7, 9], 3).unwrap();
-        let header_len = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-        assert_eq!(header_len % 8, 0);
-        let header: serde_json::Value = serde_json::from_slice(&file[8..8 + header_len]).unwrap();
-        assert_eq!(header["tokens"]["data_offsets"], json!([0, 16]));
-        assert_eq!(header["logits"], json!({"dtype": "F32", "shape": [2, 3], "data_offsets": [16, 40]}));
-        assert_eq!(file[8 + header_len..], [7_i64.to_le_bytes(), 9_i64.to_le_bytes()].concat());
-    }
 }

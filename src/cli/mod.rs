@@ -6,17 +6,22 @@ mod detokenize;
 mod devices;
 mod generation_args;
 mod info;
+mod info_projector;
 mod interrupt;
 mod logits;
 mod model;
 mod output;
 mod progress;
+mod projector;
 mod render;
 mod run;
+mod safetensors;
 mod statistics;
 mod synth;
 mod tokenize;
 mod turn;
+mod vision;
+mod vision_model;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -32,6 +37,7 @@ const EXIT_USAGE: u8 = 2;
 #[command(name = "ember", version, propagate_version = true, disable_help_subcommand = true)]
 #[command(after_help = "Examples:
   ember run -m model.gguf \"The capital of France is\"
+  ember run -m model.gguf --image photo.jpg \"What is this?\"
   ember chat -m model.gguf
   ember info model.gguf
 
@@ -51,6 +57,7 @@ enum Command {
     Detokenize(detokenize::Args),
     Render(render::Args),
     Logits(logits::Args),
+    Vision(vision::Args),
     Synth(synth::Args),
     Bench(bench::Args),
 }
@@ -86,6 +93,7 @@ fn run_command(command: Command) -> anyhow::Result<Outcome> {
         Command::Detokenize(args) => detokenize::run(args),
         Command::Render(args) => render::run(args),
         Command::Logits(args) => logits::run(args),
+        Command::Vision(args) => vision::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Bench(args) => bench::run(args),
     }

@@ -3,10 +3,13 @@ use super::args::{ContextArgs, DeviceArgs, KvCacheType};
 use super::progress::{Bar, Spinner};
 use anyhow::{Context, Result, bail};
 use ember::backend::{self, DEFAULT_CONTEXT, PlacementOptions};
-use ember::chat::{ChatTemplate, Message, Prompt, ReasoningTags, RenderInput, StreamDecoder, build_prompt};
+use ember::chat::{
+    ChatTemplate, ImageTokens, Message, Prompt, ReasoningTags, RenderInput, StreamDecoder, build_prompt,
+};
 use ember::engine::Engine;
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::gguf::{GgmlType, Gguf};
+use ember_loaders::image::ImageGrid;
 use ember_loaders::tokenizer::Tokenizer;
 use indicatif::DecimalBytes;
 use std::collections::HashMap;
@@ -94,6 +97,19 @@ impl TextModel {
             let known = [&tags.open, &tags.close].iter().any(|tag| self.template.source().contains(*tag));
             known && !prompt.text.trim_end().ends_with(&tags.close)
         })
+    }
+
+    /// Refuses images that the chat template has no place for.
+    ///
+    /// # Errors
+    /// When it refuses them, or leaves them out.
+    pub fn check_takes_images(&self, tokens: &ImageTokens) -> Result<()> {
+        let messages = [Message::with_images("user", [String::new()], "")];
+        let conversation =
+            Conversation { messages: &messages, tools: None, think: None, generation_prompt: true };
+        let smallest = ImageGrid { rows: 1, cols: 1 };
+        self.prompt(&conversation)?.place_images(tokens, &[smallest])?;
+        Ok(())
     }
 
     /// Renders and tokenizes a conversation.

@@ -3,14 +3,17 @@ use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs, read_piped_stdin
 use super::generation_args::{GenerationArgs, Settings};
 use super::model::{self, Conversation, LoadedModel, TextModel};
 use super::output::{self, AnswerWriter};
+use super::projector::ImageArgs;
 use super::render::PromptJson;
 use super::statistics::{self, TurnJson};
 use super::turn::{self, Ending, TurnRequest};
+use super::vision_model::{EncodedImages, ImageFile, VisionModel, message};
 use super::{Outcome, usage_error};
 use anyhow::{Result, ensure};
-use ember::chat::{Message, Prompt, StreamDecoder};
-use ember::engine::Sequence;
+use ember::chat::{ImageTokens, Message, Prompt, StreamDecoder};
+use ember::engine::{Sequence, Tokens};
 use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::image::ImageGrid;
 use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -24,6 +27,7 @@ the answer (exit status 130).
 Examples:
   ember run -m model.gguf \"Why is the sky blue?\"
   ember run -m model.gguf --system \"Answer in French.\" --temp 0.7 --seed 1 -f question.txt
+  ember run -m model.gguf --image photo.jpg \"What is this?\"
   git diff | ember run -m model.gguf --max-tokens 300 --json | jq -r .text
   ember run -m model.gguf --raw \"Once upon a time\""
 )]
@@ -35,9 +39,12 @@ pub struct Args {
     /// System message before the prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
-    /// Continue the prompt as it is, without the chat template; control tokens in it are recognised
+    /// Continue the prompt as it is, without the chat template; control tokens in it are recognised, and an [IMG] is the
+    /// place of an --image
     #[arg(long, conflicts_with_all = ["think", "no_think"])]
     raw: bool,
+    #[command(flatten)]
+    images: ImageArgs,
     #[command(flatten)]
     think: ThinkArgs,
     #[command(flatten)]
@@ -69,14 +76,20 @@ struct PromptArgs {
 }
 
 impl PromptArgs {
-    fn read(self) -> Result<String> {
+    /// The prompt; `default` when there is none.
+    fn read(self, default: Option<&str>) -> Result<String> {
         let whole = match (self.positional, self.prompt, self.file) {
             (Some(dash), ..) if dash == "-" => read_text(Path::new("-"))?,
             (Some(text), ..) | (_, Some(text), _) => return Ok(text),
             (.., Some(file)) => read_text(&file)?,
             (None, None, None) => {
                 let missing = "there is no prompt: give one, name a file (-f), or pipe one into stdin";
-                read_piped_stdin()?.ok_or_else(|| usage_error("run", missing))?
+                let piped = read_piped_stdin()?;
+                // With nothing on it, stdin need not be meant: a program that starts another one often leaves it so.
+                match default.filter(|_| piped.as_ref().is_none_or(|text| text.trim().is_empty())) {
+                    Some(default) => default.to_owned(),
+                    None => piped.ok_or_else(|| usage_error("run", missing))?,
+                }
             }
         };
         let text = whole.strip_suffix('\n').unwrap_or(&whole);
@@ -84,18 +97,32 @@ impl PromptArgs {
     }
 }
 
+/// What is asked about images that come without a prompt.
+fn default_prompt(images: usize) -> Option<&'static str> {
+    match images {
+        0 => None,
+        1 => Some("Describe this image."),
+        _ => Some("Describe these images."),
+    }
+}
+
 /// Answers the prompt.
 pub fn run(args: Args) -> Result<Outcome> {
-    let text = args.prompt.read()?;
+    // Without the template nothing says where the images are.
+    let default = default_prompt(args.images.images.len()).filter(|_| !args.raw);
+    let text = args.prompt.read(default)?;
     let checkpoint = Checkpoint::open(&args.model.model)?;
     let settings = args.generation.resolve(&checkpoint)?;
     let tokenizer = model::checkpoint_tokenizer(&checkpoint)?;
+    let mut images = Images::read(&args.images, &checkpoint, &tokenizer, &args.device)?;
     let stops = &args.generation.stop;
-    let task = if args.raw {
+    let mut task = if args.raw {
         Task::raw(text, tokenizer, stops)?
     } else {
-        Task::chat(text, args.system, args.think.switch(), TextModel::new(tokenizer)?, stops)?
+        let message = message("user", &images.files, text);
+        Task::chat(message, args.system, args.think.switch(), TextModel::new(tokenizer)?, stops)?
     };
+    images.place(&mut task.prompt)?;
     if args.dump_prompt {
         return dump(&task.prompt, args.json);
     }
@@ -105,7 +132,55 @@ pub fn run(args: Args) -> Result<Outcome> {
     model::check_prompt_fits(n, model::context_size(config, args.context.ctx_size)?, config)?;
     let loaded = model::load(&checkpoint, &args.device, &args.context)?;
     let max_tokens = args.generation.max_tokens(task.thinks);
-    answer(task, loaded, settings, max_tokens, args.json)
+    match images.encode()? {
+        Some(encoded) => answer(task, encoded, loaded, settings, max_tokens, args.json),
+        None => Ok(Outcome::Interrupted),
+    }
+}
+
+/// The images of the prompt.
+struct Images {
+    files: Vec<ImageFile>,
+    /// What encodes them; `None` when there are none.
+    model: Option<VisionModel>,
+    /// `None` when the model takes none.
+    tokens: Option<ImageTokens>,
+}
+
+impl Images {
+    fn read(
+        args: &ImageArgs,
+        checkpoint: &Checkpoint,
+        tokenizer: &Tokenizer,
+        device: &DeviceArgs,
+    ) -> Result<Self> {
+        if args.images.is_empty() {
+            let tokens = ImageTokens::of_vocabulary(|text| tokenizer.token_id(text)).ok();
+            return Ok(Self { files: Vec::new(), model: None, tokens });
+        }
+        let (model, tokens) = VisionModel::open_for(checkpoint, tokenizer, &args.projector, device)?;
+        eprintln!("{}", model.description());
+        let files = args.images.iter().map(|path| model.read(path)).collect::<Result<_>>()?;
+        Ok(Self { files, model: Some(model), tokens: Some(tokens) })
+    }
+
+    fn place(&self, prompt: &mut Prompt) -> Result<()> {
+        let grids: Vec<ImageGrid> = self.files.iter().map(ImageFile::grid).collect();
+        match &self.tokens {
+            Some(tokens) => Ok(prompt.place_images(tokens, &grids)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing when Ctrl-C was pressed.
+    fn encode(&mut self) -> Result<Option<EncodedImages>> {
+        let Some(model) = &mut self.model else { return Ok(Some(EncodedImages::default())) };
+        let encoded = model.encode(&self.files)?;
+        if let Some(encoded) = &encoded {
+            encoded.report();
+        }
+        Ok(encoded)
+    }
 }
 
 /// A prompt and what its answer is read with.
@@ -121,19 +196,19 @@ impl Task {
     fn raw(text: String, tokenizer: Tokenizer, stops: &[String]) -> Result<Self> {
         let ids = tokenizer.with_bos(tokenizer.encode(&text, SpecialTokens::Parse)?);
         let splitter = StreamDecoder::new(None, false, stops.to_vec());
-        Ok(Self { prompt: Prompt { text, ids }, tokenizer, splitter, thinks: false })
+        Ok(Self { prompt: Prompt::new(text, ids), tokenizer, splitter, thinks: false })
     }
 
-    /// The text as a user's message.
+    /// A user's message.
     fn chat(
-        text: String,
+        message: Message,
         system: Option<String>,
         think: Option<bool>,
         model: TextModel,
         stops: &[String],
     ) -> Result<Self> {
         let system = system.map(|system| Message::text("system", system));
-        let messages: Vec<Message> = system.into_iter().chain([Message::text("user", text)]).collect();
+        let messages: Vec<Message> = system.into_iter().chain([message]).collect();
         let conversation = Conversation { messages: &messages, tools: None, think, generation_prompt: true };
         let prompt = model.prompt(&conversation)?;
         let (splitter, thinks) = (model.splitter(&prompt, stops), model.thinks(&prompt));
@@ -143,22 +218,25 @@ impl Task {
 
 fn answer(
     task: Task,
+    images: EncodedImages,
     mut loaded: LoadedModel,
     mut settings: Settings,
     max_tokens: usize,
     json: bool,
 ) -> Result<Outcome> {
     let mut writer = AnswerWriter::new();
+    let spans = images.at(&task.prompt.image_starts);
+    let prompt = Tokens { ids: &task.prompt.ids, images: &spans };
     let turn = turn::run(
         &mut loaded.engine,
         &mut Sequence::default(),
         &task.tokenizer,
         &mut settings.sampler,
-        TurnRequest { prompt: &task.prompt.ids, max_tokens, splitter: task.splitter },
+        TurnRequest { prompt, max_tokens, splitter: task.splitter },
         (!json).then_some(&mut writer),
     )?;
     if json {
-        let object = TurnJson::new(&turn, settings.in_force(), loaded.load_time);
+        let object = TurnJson::new(&turn, settings.in_force(), loaded.load_time, &images);
         output::json_line(&mut io::stdout().lock(), &object)?;
     }
     eprintln!("{}", statistics::text(&turn, &settings.description, max_tokens));

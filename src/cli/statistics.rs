@@ -1,5 +1,6 @@
 //! What is said about an answer afterwards: lines for people, fields for programs.
 use super::turn::{Ending, Turn};
+use super::vision_model::EncodedImages;
 use ember::engine::{FinishReason, Generation};
 use serde::Serialize;
 use std::time::Duration;
@@ -66,6 +67,8 @@ pub struct TurnJson<'a, S> {
     prompt_tokens: usize,
     cached_tokens: usize,
     generated_tokens: usize,
+    /// Of each image; they are among the prompt's.
+    image_tokens: Vec<usize>,
     sampling: S,
     timings: Timings,
 }
@@ -74,6 +77,7 @@ pub struct TurnJson<'a, S> {
 #[derive(Serialize)]
 struct Timings {
     load_ms: f64,
+    image_ms: f64,
     prompt_ms: f64,
     prompt_per_second: Option<f64>,
     generation_ms: f64,
@@ -82,7 +86,7 @@ struct Timings {
 
 impl<'a, S> TurnJson<'a, S> {
     /// The object for an answer; `sampling` is the settings in force.
-    pub fn new(turn: &'a Turn, sampling: S, load_time: Duration) -> Self {
+    pub fn new(turn: &'a Turn, sampling: S, load_time: Duration, images: &EncodedImages) -> Self {
         let generation = &turn.generation;
         let stop_string = match &turn.ending {
             Ending::StopString(stop) => Some(stop.as_str()),
@@ -96,9 +100,11 @@ impl<'a, S> TurnJson<'a, S> {
             prompt_tokens: generation.prompt_tokens,
             cached_tokens: generation.cached_tokens,
             generated_tokens: generation.tokens.len(),
+            image_tokens: images.token_counts(),
             sampling,
             timings: Timings {
                 load_ms: milliseconds(load_time),
+                image_ms: milliseconds(images.time),
                 prompt_ms: milliseconds(generation.prefill_time),
                 prompt_per_second: prefill_rate(generation),
                 generation_ms: milliseconds(generation.decode_time),
@@ -165,12 +171,15 @@ mod tests {
     #[test]
     fn json_has_every_field() {
         let stopped = turn(3, FinishReason::Stopped, Ending::StopString("END".into()));
-        let json = serde_json::to_value(TurnJson::new(&stopped, "greedy", Duration::from_millis(7))).unwrap();
+        let images = EncodedImages { time: Duration::from_millis(9), ..EncodedImages::default() };
+        let json = TurnJson::new(&stopped, "greedy", Duration::from_millis(7), &images);
+        let json = serde_json::to_value(json).unwrap();
         let expected = serde_json::json!({
             "text": "hi", "reasoning": null, "finish_reason": "stop_string", "stop_string": "END",
-            "prompt_tokens": 30, "cached_tokens": 10, "generated_tokens": 3, "sampling": "greedy",
+            "prompt_tokens": 30, "cached_tokens": 10, "generated_tokens": 3, "image_tokens": [],
+            "sampling": "greedy",
             "timings": {
-                "load_ms": 7.0, "prompt_ms": 500.0, "prompt_per_second": 40.0,
+                "load_ms": 7.0, "image_ms": 9.0, "prompt_ms": 500.0, "prompt_per_second": 40.0,
                 "generation_ms": 2000.0, "generation_per_second": 1.0,
             },
         });

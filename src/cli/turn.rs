@@ -4,7 +4,7 @@ use super::output::AnswerWriter;
 use super::progress::Bar;
 use anyhow::Result;
 use ember::chat::{StreamDecoder as TextSplitter, TextDelta};
-use ember::engine::{Engine, FinishReason, GenerateLimits, Generation, Observer, Sequence, generate};
+use ember::engine::{Engine, FinishReason, GenerateLimits, Generation, Observer, Sequence, Tokens, generate};
 use ember::sampling::Sampler;
 use ember_loaders::tokenizer::{StreamDecoder, Tokenizer};
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ pub struct Turn {
 
 /// What an answer is made of.
 pub struct TurnRequest<'a> {
-    pub prompt: &'a [u32],
+    pub prompt: Tokens<'a>,
     pub max_tokens: usize,
     /// Splits reasoning from answer and knows the stop strings.
     pub splitter: TextSplitter,
@@ -55,7 +55,7 @@ pub fn run(
     let limits = GenerateLimits { max_tokens: request.max_tokens, end_tokens: tokenizer.eog().to_vec() };
     let mut view = View {
         listener: Listener::new(),
-        bar: Some(Bar::new("reading the prompt", request.prompt.len())),
+        bar: Some(Bar::new("reading the prompt", request.prompt.ids.len())),
         decoder: StreamDecoder::new(tokenizer, false),
         splitter: request.splitter,
         writer,

@@ -27,6 +27,20 @@ pub enum EngineError {
         /// Rotary position of the row.
         position: usize,
     },
+    /// An image and the tokens that stand for it do not fit together.
+    #[error("the image at token {start} {problem}")]
+    ImagePlace {
+        /// Index of its first token in the sequence.
+        start: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The image encoder produced something other than finite embeddings for the image's cells.
+    #[error("the image encoder produced {problem}: the projector file is damaged or its values overflow")]
+    ImageEncoding {
+        /// The offending value or size.
+        problem: String,
+    },
     /// The model refused the batch.
     #[error(transparent)]
     Model(#[from] ModelError),

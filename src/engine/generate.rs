@@ -1,5 +1,5 @@
 //! The generation loop of a single sequence.
-use super::{Engine, EngineError, Sequence, Wanted};
+use super::{Engine, EngineError, Sequence, Tokens, Wanted};
 use crate::sampling::Sampler;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -57,25 +57,32 @@ pub trait Observer {
 ///
 /// # Errors
 /// [`EngineError::EmptyPrompt`]; [`EngineError::ContextFull`] when the prompt alone does not fit (the sequence then
-/// keeps the common prefix); any error of the model or the sampler.
-pub fn generate(
+/// keeps the common prefix); [`EngineError::ImagePlace`] for images that do not fit the prompt; any error of the model or
+/// the sampler.
+pub fn generate<'a>(
     engine: &mut Engine,
     sequence: &mut Sequence,
-    prompt: &[u32],
+    prompt: impl Into<Tokens<'a>>,
     sampler: &mut Sampler,
     limits: &GenerateLimits,
     observer: &mut dyn Observer,
 ) -> Result<Generation, EngineError> {
+    let tokens = prompt.into();
+    let prompt = tokens.ids;
     if prompt.is_empty() {
         return Err(EngineError::EmptyPrompt);
     }
     if prompt.len() > engine.context_size() {
         return Err(EngineError::ContextFull { tokens: prompt.len(), context: engine.context_size() });
     }
-    let cached_tokens = sequence.reusable_prefix(prompt);
+    if let Some(span) = tokens.images.last().filter(|span| span.end() > prompt.len()) {
+        let problem = format!("ends at {}, behind the prompt of {} tokens", span.end(), prompt.len());
+        return Err(EngineError::ImagePlace { start: span.start, problem });
+    }
+    let cached_tokens = sequence.reusable_prefix(tokens);
     engine.truncate(sequence, cached_tokens);
     let started = Instant::now();
-    let rest = &prompt[cached_tokens..];
+    let rest = Tokens { ids: &prompt[cached_tokens..], ..tokens };
     let mut go_on = true;
     let wanted = sampler.likeliest_needed().map_or(Wanted::Last, Wanted::Likeliest);
     let mut output = engine.extend(sequence, rest, wanted, &mut |done| {

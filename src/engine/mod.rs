@@ -2,12 +2,15 @@
 mod block_pool;
 mod error;
 mod generate;
+mod image;
 pub mod runner;
 mod sequence;
+pub mod vision;
 
 pub use block_pool::BlockPool;
 pub use error::EngineError;
 pub use generate::{FinishReason, GenerateLimits, Generation, Observer, generate};
+pub use image::{EncodedImage, ImageSpan, Tokens};
 pub use runner::{Runner, RunnerOutput};
 pub use sequence::Sequence;
 
@@ -27,10 +30,10 @@ pub struct Engine {
 
 /// Tokens to append to a sequence in one step.
 pub struct Chunk<'a> {
-    /// The sequence; its KV entries grow by `tokens.len()`.
+    /// The sequence; its KV entries grow by the number of tokens.
     pub sequence: &'a mut Sequence,
     /// The tokens, at the positions that follow the sequence's own.
-    pub tokens: &'a [u32],
+    pub tokens: Tokens<'a>,
     /// What is wanted of the rows.
     pub wanted: Wanted,
 }
@@ -90,18 +93,22 @@ impl Engine {
     /// Returns what is wanted, in the order of the chunks.
     ///
     /// # Errors
-    /// [`EngineError::ContextFull`] when the pool has too few blocks, in which case no sequence has changed; any
-    /// error of the model.
+    /// [`EngineError::ImagePlace`] for images that do not fit the tokens; [`EngineError::ContextFull`] when the pool
+    /// has too few blocks (in both cases no sequence has changed); any error of the model.
     pub fn step(&mut self, chunks: &mut [Chunk<'_>]) -> Result<RunnerOutput, EngineError> {
+        for chunk in chunks.iter() {
+            chunk.tokens.check_images(self.runner.config().hidden_size)?;
+            chunk.sequence.check_continues(chunk.tokens.images)?;
+        }
         let needed: usize =
-            chunks.iter().map(|c| c.sequence.missing_blocks(c.tokens.len(), self.pool.block_len())).sum();
+            chunks.iter().map(|c| c.sequence.missing_blocks(c.tokens.ids.len(), self.pool.block_len())).sum();
         if needed > self.pool.n_free() {
-            let tokens = chunks.iter().map(|c| c.sequence.len() + c.tokens.len()).max().unwrap_or(0);
+            let tokens = chunks.iter().map(|c| c.sequence.len() + c.tokens.ids.len()).max().unwrap_or(0);
             return Err(EngineError::ContextFull { tokens, context: self.context_size() });
         }
         let mut batch = Batch::default();
         for chunk in chunks.iter_mut() {
-            chunk.sequence.reserve(chunk.tokens.len(), &mut self.pool);
+            chunk.sequence.reserve(chunk.tokens.ids.len(), &mut self.pool);
             append_rows(&mut batch, chunk, self.pool.block_len());
         }
         let output = self.runner.step(&batch)?;
@@ -117,26 +124,28 @@ impl Engine {
     ///
     /// # Errors
     /// As [`step`](Self::step). The sequence then holds the chunks done so far.
-    pub fn extend(
+    pub fn extend<'a>(
         &mut self,
         sequence: &mut Sequence,
-        tokens: &[u32],
+        tokens: impl Into<Tokens<'a>>,
         wanted: Wanted,
         progress: &mut dyn FnMut(usize) -> bool,
     ) -> Result<RunnerOutput, EngineError> {
+        let Tokens { ids, images } = tokens.into();
         let mut all = RunnerOutput::default();
         let mut done = 0;
         let rows = match wanted {
             Wanted::All => self.prefill_chunk.min(self.runner.max_logits_rows()),
             _ => self.prefill_chunk,
         };
-        for tokens_of_step in tokens.chunks(rows) {
-            done += tokens_of_step.len();
-            let of_step = match wanted {
-                Wanted::Last | Wanted::Likeliest(_) if done < tokens.len() => Wanted::Nothing,
+        for ids_of_step in ids.chunks(rows) {
+            done += ids_of_step.len();
+            let wanted = match wanted {
+                Wanted::Last | Wanted::Likeliest(_) if done < ids.len() => Wanted::Nothing,
                 other => other,
             };
-            let output = self.step(&mut [Chunk { sequence, tokens: tokens_of_step, wanted: of_step }])?;
+            let tokens = Tokens { ids: ids_of_step, images };
+            let output = self.step(&mut [Chunk { sequence, tokens, wanted }])?;
             all.logits.extend(output.logits);
             all.likeliest.extend(output.likeliest);
             if !progress(done) {
@@ -154,10 +163,13 @@ impl Engine {
 
 fn append_rows(batch: &mut Batch, chunk: &Chunk<'_>, block_len: usize) {
     let first_row = batch.len();
-    let kv_start = chunk.sequence.len() as u32;
-    let entries = kv_start..kv_start + chunk.tokens.len() as u32;
+    let (start, end) = (chunk.sequence.len(), chunk.sequence.len() + chunk.tokens.ids.len());
+    let (kv_start, entries) = (start as u32, start as u32..end as u32);
     let table = chunk.sequence.block_table();
-    batch.tokens.extend(chunk.tokens);
+    batch.tokens.extend(chunk.tokens.ids);
+    for image in chunk.tokens.images {
+        batch.embeddings.extend(image.embedding_rows(start..end, first_row));
+    }
     batch.positions.extend(entries.clone());
     batch.slots.extend(entries.map(|entry| slot(entry, table, block_len)));
     let rows = first_row..batch.len();

@@ -126,7 +126,7 @@ fn decode_rate(
         let token = &steps[done..done + 1];
         let mut chunks: Vec<Chunk<'_>> = sequences
             .iter_mut()
-            .map(|sequence| Chunk { sequence, tokens: token, wanted: Wanted::Likeliest(1) })
+            .map(|sequence| Chunk { sequence, tokens: token.into(), wanted: Wanted::Likeliest(1) })
             .collect();
         engine.step(&mut chunks)?;
         done += 1;

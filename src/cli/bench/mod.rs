@@ -8,7 +8,7 @@ use super::{Outcome, model, usage_error};
 use anyhow::Result;
 use clap::ValueEnum;
 use ember::backend;
-use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::checkpoint::{Checkpoint, TensorSource};
 use measure::{Probe, measure, needed_context};
 use serde::Serialize;
 use std::io::Write;

@@ -8,9 +8,10 @@ pub const HELP: &str = "\
 /reset            forget the conversation, keep the system prompt
 /system [TEXT]    show the system prompt, or set it; `/system none` removes it
 /think [on|off]   show the thinking switch, or set it; `/think default` leaves it to the template
+/image [PATH]     attach an image to the next message (once for each), or list what is attached; `/image none` detaches
 /save FILE        write the conversation as JSON, which `ember render` reads
 /set [NAME VALUE] show the settings, or change one: temp, top-k, max-tokens, stop and the other flags of generation
-/info             the model, the context in use, the settings
+/info             the model, the projector, the context in use, the settings
 /regen            answer the last message again
 
 A line that ends with \\ goes on in the next one; \"\"\" opens and closes a message of many lines.
@@ -25,10 +26,19 @@ pub enum ChatCommand {
     Reset,
     System(Option<String>),
     Think(Option<Think>),
+    Image(ImageCommand),
     Save(PathBuf),
     Set(Option<(String, String)>),
     Info,
     Regen,
+}
+
+/// What happens to the images of the next message.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ImageCommand {
+    List,
+    Detach,
+    Attach(PathBuf),
 }
 
 /// Positions of the thinking switch.
@@ -67,6 +77,7 @@ fn command(name: &str, rest: &str) -> Result<ChatCommand, String> {
     let command = match name {
         "system" => return Ok(ChatCommand::System(non_empty(rest))),
         "think" => return think(rest).map(ChatCommand::Think),
+        "image" => return Ok(ChatCommand::Image(image(rest))),
         "set" => return setting(rest).map(ChatCommand::Set),
         "save" => {
             return non_empty(rest)
@@ -92,6 +103,29 @@ fn think(rest: &str) -> Result<Option<Think>, String> {
         "off" => Ok(Some(Think::Off)),
         "default" => Ok(Some(Think::TemplateDefault)),
         other => Err(format!("/think takes on, off or default, not `{other}`")),
+    }
+}
+
+fn image(rest: &str) -> ImageCommand {
+    match rest.trim_end() {
+        "" => ImageCommand::List,
+        "none" => ImageCommand::Detach,
+        path => ImageCommand::Attach(typed_path(path, std::env::home_dir())),
+    }
+}
+
+/// A path as people type it or drop it on a terminal: in quotes, with escaped spaces, or from the home folder on.
+fn typed_path(text: &str, home: Option<PathBuf>) -> PathBuf {
+    let quoted = ['"', '\''].iter().find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote));
+    let text = match quoted {
+        Some(path) => path.to_owned(),
+        // On Windows it separates folders.
+        None if cfg!(windows) => text.to_owned(),
+        None => text.replace("\\ ", " "),
+    };
+    match (text.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => text.into(),
     }
 }
 
@@ -134,12 +168,34 @@ mod tests {
             ("/think off", ChatCommand::Think(Some(Think::Off))),
             ("/think", ChatCommand::Think(None)),
             ("/save my chat.json", ChatCommand::Save("my chat.json".into())),
+            ("/image", ChatCommand::Image(ImageCommand::List)),
+            ("/image none", ChatCommand::Image(ImageCommand::Detach)),
+            ("/image a b.png ", ChatCommand::Image(ImageCommand::Attach("a b.png".into()))),
             ("/set", ChatCommand::Set(None)),
             ("/set top_k 40", ChatCommand::Set(Some(("top-k".into(), "40".into())))),
             ("/set --stop a b", ChatCommand::Set(Some(("stop".into(), "a b".into())))),
         ] {
             assert_eq!(parse(text), Input::Command(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn paths_are_read_as_they_are_typed() {
+        let path = |text| typed_path(text, Some("/home/me".into()));
+        for (text, expected) in [
+            ("a.png", "a.png"),
+            ("\"a b.png\"", "a b.png"),
+            ("'/x/a b.png'", "/x/a b.png"),
+            ("it's.png", "it's.png"),
+            ("~/a.png", "/home/me/a.png"),
+            ("~a.png", "~a.png"),
+        ] {
+            assert_eq!(path(text), PathBuf::from(expected), "{text}");
+        }
+        if !cfg!(windows) {
+            assert_eq!(path("a\\ b.png"), PathBuf::from("a b.png"));
+        }
+        assert_eq!(typed_path("~/a.png", None), PathBuf::from("~/a.png"));
     }
 
     #[test]

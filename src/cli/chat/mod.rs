@@ -1,4 +1,5 @@
 //! `ember chat`: a conversation in the terminal.
+mod attachments;
 mod command;
 mod input;
 mod session;
@@ -6,8 +7,10 @@ mod session;
 use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs};
 use super::generation_args::GenerationArgs;
 use super::model::{self, TextModel};
+use super::projector::ImageArgs;
 use super::{Outcome, output};
 use anyhow::Result;
+use attachments::Attachments;
 use command::Input;
 use ember_loaders::checkpoint::Checkpoint;
 use input::{Entry, LineReader};
@@ -18,10 +21,11 @@ use std::io::{IsTerminal, stdin};
 #[derive(clap::Args)]
 #[command(
     after_help = "The answers go to stdout; reasoning, statistics and the replies to commands go to stderr. /help lists
-the commands. Input may also be piped, one message per line.
+the commands. Input may also be piped, one message per line. The images of --image go with the first message.
 
 Examples:
   ember chat -m model.gguf
+  ember chat -m model.gguf --image photo.jpg
   ember chat -m model.gguf --system \"You are a pirate.\" --temp 0.8 --ctx-size 16384
   printf 'Hi!\\n/set temp 1\\n/regen\\n' | ember chat -m model.gguf"
 )]
@@ -31,6 +35,8 @@ pub struct Args {
     /// System message before the conversation
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
+    #[command(flatten)]
+    images: ImageArgs,
     #[command(flatten)]
     think: ThinkArgs,
     #[command(flatten)]
@@ -48,8 +54,17 @@ pub fn run(args: Args) -> Result<Outcome> {
     text_model.check_think(args.think.switch())?;
     let settings = args.generation.resolve(&checkpoint)?;
     model::context_size(checkpoint.config(), args.context.ctx_size)?;
+    let ImageArgs { images, projector } = args.images;
+    let is_projector_named = projector.mmproj.is_some();
+    let mut attachments = Attachments::new(projector, args.device);
+    if is_projector_named {
+        attachments.open(&checkpoint, &text_model)?;
+    }
+    for path in &images {
+        attachments.attach(path, &checkpoint, &text_model)?;
+    }
     let loaded = model::load(&checkpoint, &args.device, &args.context)?;
-    let mut session = Session::new(&checkpoint, text_model, loaded, args.generation, settings);
+    let mut session = Session::new(&checkpoint, text_model, loaded, attachments, args.generation, settings);
     session.system = args.system;
     session.think = args.think.switch();
     let mut lines = LineReader::new()?;

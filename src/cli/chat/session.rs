@@ -1,13 +1,15 @@
 //! The state of a conversation and what the commands do to it.
-use super::command::{ChatCommand, HELP, Think};
+use super::attachments::Attachments;
+use super::command::{ChatCommand, HELP, ImageCommand, Think};
 use crate::cli::generation_args::{GenerationArgs, Settings};
 use crate::cli::model::{Conversation, LoadedModel, TextModel};
 use crate::cli::output::AnswerWriter;
 use crate::cli::turn::{self, Ending, Turn, TurnRequest};
-use crate::cli::{model, output, statistics};
+use crate::cli::vision_model::{self, ImageFile};
+use crate::cli::{chain_text, model, output, statistics};
 use anyhow::{Context, Result, ensure};
 use ember::chat::Message;
-use ember::engine::Sequence;
+use ember::engine::{Sequence, Tokens};
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::gguf::OutputFile;
 use std::io::Write;
@@ -18,6 +20,7 @@ pub struct Session<'a> {
     checkpoint: &'a Checkpoint,
     text_model: TextModel,
     loaded: LoadedModel,
+    attachments: Attachments,
     /// The tokens of the conversation that are still in the KV cache.
     sequence: Sequence,
     generation: GenerationArgs,
@@ -27,7 +30,14 @@ pub struct Session<'a> {
     /// The thinking switch; `None` is the template's default.
     pub think: Option<bool>,
     /// Without the system message.
-    messages: Vec<Message>,
+    messages: Vec<Said>,
+}
+
+/// A message of the conversation.
+#[derive(Clone)]
+struct Said {
+    message: Message,
+    images: Vec<ImageFile>,
 }
 
 /// What follows a command.
@@ -45,6 +55,7 @@ impl<'a> Session<'a> {
         checkpoint: &'a Checkpoint,
         text_model: TextModel,
         loaded: LoadedModel,
+        attachments: Attachments,
         generation: GenerationArgs,
         settings: Settings,
     ) -> Self {
@@ -52,6 +63,7 @@ impl<'a> Session<'a> {
             checkpoint,
             text_model,
             loaded,
+            attachments,
             sequence: Sequence::default(),
             generation,
             settings,
@@ -61,15 +73,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends a message and shows the answer.
+    /// Sends a message, with the images that are attached, and shows the answer.
     ///
     /// # Errors
     /// When it cannot be rendered, does not fit, or the model fails; the conversation is then as it was.
     pub fn say(&mut self, message: String) -> Result<()> {
-        self.messages.push(Message::text("user", message));
+        let images = self.attachments.take();
+        let message = vision_model::message("user", &images, message);
+        self.messages.push(Said { message, images });
         let answered = self.answer();
         if !matches!(answered, Ok(true)) {
-            self.messages.pop();
+            let images = self.messages.pop().map(|said| said.images);
+            self.attachments.put_back(images.unwrap_or_default());
         }
         answered.map(drop)
     }
@@ -84,6 +99,7 @@ impl<'a> Session<'a> {
             ChatCommand::Help => eprintln!("{HELP}"),
             ChatCommand::Reset => {
                 self.messages.clear();
+                self.attachments.take();
                 eprintln!("the conversation is empty again");
             }
             ChatCommand::System(None) => self.show_system(),
@@ -93,6 +109,7 @@ impl<'a> Session<'a> {
             }
             ChatCommand::Think(None) => self.show_think(),
             ChatCommand::Think(Some(think)) => self.set_think(think)?,
+            ChatCommand::Image(command) => self.obey_image(command)?,
             ChatCommand::Save(path) => self.save(&path)?,
             ChatCommand::Set(None) => self.show_settings(),
             ChatCommand::Set(Some((name, value))) => self.set(&name, &value)?,
@@ -105,23 +122,28 @@ impl<'a> Session<'a> {
     /// Answers the last message; `false` when that was interrupted before anything was said.
     fn answer(&mut self) -> Result<bool> {
         let messages = self.all_messages();
-        let prompt = self.text_model.prompt(&Conversation {
+        let images: Vec<ImageFile> = self.messages.iter().flat_map(|said| said.images.clone()).collect();
+        let mut prompt = self.text_model.prompt(&Conversation {
             messages: &messages,
             tools: None,
             think: self.think,
             generation_prompt: true,
         })?;
+        self.attachments.place(&mut prompt, &images)?;
         let context = self.loaded.engine.context_size();
         model::check_prompt_fits(prompt.ids.len(), context, self.checkpoint.config())
             .context("the conversation is too long (/reset starts a new one)")?;
         let max_tokens = self.generation.max_tokens(self.text_model.thinks(&prompt));
         let splitter = self.text_model.splitter(&prompt, &self.generation.stop);
+        let Some(encoded) = self.attachments.encode(&images)? else { return Ok(false) };
+        let spans = encoded.at(&prompt.image_starts);
+        let tokens = Tokens { ids: &prompt.ids, images: &spans };
         let turn = turn::run(
             &mut self.loaded.engine,
             &mut self.sequence,
             &self.text_model.tokenizer,
             &mut self.settings.sampler,
-            TurnRequest { prompt: &prompt.ids, max_tokens, splitter },
+            TurnRequest { prompt: tokens, max_tokens, splitter },
             Some(&mut AnswerWriter::new()),
         )?;
         eprintln!("{}", output::dim(&statistics::line(&turn, max_tokens)));
@@ -134,12 +156,12 @@ impl<'a> Session<'a> {
         }
         let mut message = Message::text("assistant", turn.text);
         message.reasoning_content = (!turn.reasoning.is_empty()).then_some(turn.reasoning);
-        self.messages.push(message);
+        self.messages.push(Said { message, images: Vec::new() });
         true
     }
 
     fn regenerate(&mut self) -> Result<()> {
-        let is_answer = |message: &&Message| message.role == "assistant";
+        let is_answer = |said: &&Said| said.message.role == "assistant";
         let old = self.messages.last().filter(is_answer).cloned().context("there is no answer yet")?;
         self.messages.pop();
         let answered = self.answer();
@@ -151,7 +173,7 @@ impl<'a> Session<'a> {
 
     fn all_messages(&self) -> Vec<Message> {
         let system = self.system.as_ref().map(|text| Message::text("system", text.as_str()));
-        system.into_iter().chain(self.messages.iter().cloned()).collect()
+        system.into_iter().chain(self.messages.iter().map(|said| said.message.clone())).collect()
     }
 
     fn save(&self, path: &Path) -> Result<()> {
@@ -162,6 +184,18 @@ impl<'a> Session<'a> {
         serde_json::to_writer_pretty(&mut file, &messages).with_context(cannot_write)?;
         writeln!(file).and_then(|()| file.commit()).with_context(cannot_write)?;
         eprintln!("{} messages saved to {}", messages.len(), path.display());
+        Ok(())
+    }
+
+    fn obey_image(&mut self, command: ImageCommand) -> Result<()> {
+        match command {
+            ImageCommand::Attach(path) => {
+                return self.attachments.attach(&path, self.checkpoint, &self.text_model);
+            }
+            ImageCommand::Detach => drop(self.attachments.take()),
+            ImageCommand::List => {}
+        }
+        self.attachments.show();
         Ok(())
     }
 
@@ -208,8 +242,12 @@ impl<'a> Session<'a> {
         eprintln!("stop: {:?}", self.generation.stop);
     }
 
-    fn show_info(&self) {
+    fn show_info(&mut self) {
         eprintln!("{}", self.loaded.description);
+        match self.attachments.open(self.checkpoint, &self.text_model) {
+            Ok(model) => eprintln!("{}", model.description()),
+            Err(error) => eprintln!("no images: {}", chain_text(&error)),
+        }
         let (used, size) = (self.sequence.len(), self.loaded.engine.context_size());
         eprintln!("context: {used} of {size} tokens in use, {} messages", self.messages.len());
         self.show_system();

@@ -1,0 +1,65 @@
+//! `ember vision`: the embeddings of an image, as a safetensors file.
+use super::Outcome;
+use super::args::DeviceArgs;
+use super::projector::image_tokens;
+use super::safetensors::{Dtype, write_f32, write_header, write_i64};
+use super::vision_model::VisionModel;
+use anyhow::{Context, Result};
+use ember::engine::EncodedImage;
+use ember_loaders::gguf::OutputFile;
+use ember_loaders::projector::Projector;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Write the embeddings of an image to a safetensors file
+#[derive(clap::Args)]
+#[command(
+    after_help = "The file holds `embeddings` (f32, [rows x columns, width of the text model]), the cells of the image row by row, and
+`grid` (i64, [rows, columns]). It appears under its name only when it is complete.
+
+Examples:
+  ember vision --mmproj mmproj.gguf --image photo.jpg --out photo.safetensors
+  ember vision --mmproj mmproj.gguf --image scan.png --image-max-tokens 500 --out scan.safetensors"
+)]
+pub struct Args {
+    /// Projector file
+    #[arg(long, value_name = "FILE")]
+    mmproj: PathBuf,
+    /// Image: PNG, JPEG, WebP, GIF (its first frame) or BMP
+    #[arg(long, value_name = "FILE")]
+    image: PathBuf,
+    /// Scale the image down to at most N tokens
+    #[arg(long, value_name = "N", value_parser = image_tokens)]
+    image_max_tokens: Option<usize>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// Encodes the image and writes the file.
+pub fn run(args: Args) -> Result<Outcome> {
+    let projector = Projector::open(&args.mmproj).with_context(|| args.mmproj.display().to_string())?;
+    let mut model = VisionModel::new(args.mmproj, projector, args.image_max_tokens, &args.device);
+    let file = model.read(&args.image)?;
+    eprintln!("{}", model.description());
+    let Some(encoded) = model.encode(&[file])? else { return Ok(Outcome::Interrupted) };
+    encoded.report();
+    let cannot_write = || format!("cannot write {}", args.out.display());
+    let mut out = OutputFile::create(&args.out).with_context(cannot_write)?;
+    for image in &encoded.images {
+        write_image(&mut out, image).with_context(cannot_write)?;
+    }
+    out.commit().with_context(cannot_write)?;
+    Ok(Outcome::Done)
+}
+
+fn write_image(out: &mut impl Write, image: &EncodedImage) -> io::Result<()> {
+    let (grid, embeddings) = (image.grid, &image.embeddings);
+    let shape = [grid.cells(), embeddings.len() / grid.cells()];
+    // The wider type first: every tensor then starts at a multiple of its element's size.
+    write_header(out, &[("grid", Dtype::I64, &[2]), ("embeddings", Dtype::F32, &shape)])?;
+    write_i64(out, [grid.rows, grid.cols].map(|side| side as i64))?;
+    write_f32(out, embeddings)
+}
