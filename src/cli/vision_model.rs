@@ -46,9 +46,9 @@ pub fn message(role: &str, images: &[ImageFile], text: String) -> Message {
 pub struct EncodedImages {
     pub images: Vec<Arc<EncodedImage>>,
     /// How many of them were not encoded before.
-    n_new: usize,
+    pub n_new: usize,
     /// Their tokens.
-    new_tokens: usize,
+    pub new_tokens: usize,
     pub time: Duration,
 }
 
