@@ -1,5 +1,7 @@
 //! What the GPU backends share: CubeCL's configuration, what a device reports, and failures on its thread.
+use super::encoder::PixtralEncoder;
 use super::{Floor, Placed, PlacementOptions, load};
+use crate::engine::vision::ImageEncoder;
 use crate::engine::{EngineError, Runner, RunnerOutput};
 use anyhow::{Result, bail};
 use burn_cubecl::cubecl::Runtime;
@@ -9,6 +11,8 @@ use burn_cubecl::cubecl::config::cache::CacheConfig;
 use burn_cubecl::cubecl::features::Plane;
 use ember_kernels_cubecl::{Gpu, probe};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_loaders::image::PixelValues;
+use ember_loaders::projector::{PixtralConfig, Projector};
 use ember_models::backend::Backend;
 use ember_models::{Batch, ModelError};
 use indicatif::BinaryBytes;
@@ -27,19 +31,35 @@ pub fn place<B: Backend>(
     (device, name): (B::Device, String),
     progress: &mut dyn FnMut(u64),
 ) -> Result<Placed> {
+    let load = || load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
+    let runner = Box::new(Watched(watched_load::<B, _>(&device, load)?));
+    Ok(Placed { runner, device: name, compiles_kernels: true })
+}
+
+/// See [`place_projector`](super::place_projector).
+pub fn place_projector<B: Backend>(
+    projector: &Projector,
+    device: B::Device,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Box<dyn ImageEncoder>> {
+    let load = || PixtralEncoder::<B>::load(projector, device.clone(), progress);
+    Ok(Box::new(Watched(watched_load::<B, _>(&device, load)?)))
+}
+
+/// Loads something onto a device, whose thread may fail without telling.
+fn watched_load<B: Backend, T>(device: &B::Device, load: impl FnOnce() -> Result<T>) -> Result<T> {
     let loading = AssertUnwindSafe(|| {
-        let runner = load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
+        let loaded = load();
         // What the uploads passed through.
-        B::memory_cleanup(&device);
-        runner
+        B::memory_cleanup(device);
+        loaded
     });
     // What happened on the device's thread says more than what it led to.
-    let runner = match (catch_unwind(loading), device_failure()) {
-        (_, Some(error)) => return Err(error.into()),
-        (Ok(runner), None) => runner?,
+    match (catch_unwind(loading), device_failure()) {
+        (_, Some(error)) => Err(error.into()),
+        (Ok(loaded), None) => loaded,
         (Err(panic), None) => resume_unwind(panic),
-    };
-    Ok(Placed { runner: Box::new(Watched(runner)), device: name, compiles_kernels: true })
+    }
 }
 
 /// Whether the products use matrix units.
@@ -151,10 +171,32 @@ fn device_failure() -> Option<ModelError> {
     panic.as_ref().map(|message| ModelError::Device(format!("the device failed: {message}")))
 }
 
-/// A runner whose steps fail when the device's thread did.
-struct Watched(Box<dyn Runner>);
+/// A runner or encoder whose work fails when the device's thread did.
+struct Watched<T: ?Sized>(Box<T>);
 
-impl Runner for Watched {
+impl<T: ?Sized> Watched<T> {
+    fn run<O>(&mut self, work: impl FnOnce(&mut T) -> Result<O, EngineError>) -> Result<O, EngineError> {
+        // After a failure nothing of the model is used again, whatever state the panic left it in.
+        let output = catch_unwind(AssertUnwindSafe(|| work(&mut self.0)));
+        match (device_failure(), output) {
+            (Some(error), _) => Err(error.into()),
+            (None, Ok(output)) => output,
+            (None, Err(panic)) => resume_unwind(panic),
+        }
+    }
+}
+
+impl ImageEncoder for Watched<dyn ImageEncoder> {
+    fn config(&self) -> &PixtralConfig {
+        self.0.config()
+    }
+
+    fn encode(&mut self, image: &PixelValues) -> Result<Vec<f32>, EngineError> {
+        self.run(|encoder| encoder.encode(image))
+    }
+}
+
+impl Runner for Watched<dyn Runner> {
     fn config(&self) -> &ModelConfig {
         self.0.config()
     }
@@ -180,13 +222,7 @@ impl Runner for Watched {
     }
 
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
-        // After a failure nothing of the model is used again, whatever state the panic left it in.
-        let output = catch_unwind(AssertUnwindSafe(|| self.0.step(batch)));
-        match (device_failure(), output) {
-            (Some(error), _) => Err(error.into()),
-            (None, Ok(output)) => output,
-            (None, Err(panic)) => resume_unwind(panic),
-        }
+        self.run(|runner| runner.step(batch))
     }
 }
 

@@ -3,6 +3,7 @@
 mod check;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod encoder;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(feature = "gpu")]
@@ -12,8 +13,10 @@ mod wgpu;
 
 use crate::engine::Runner;
 use crate::engine::runner::DecoderRunner;
+use crate::engine::vision::ImageEncoder;
 use anyhow::{Result, bail};
 use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::projector::Projector;
 pub use ember_models::KvType;
 use ember_models::backend::Backend;
 use ember_models::{Decoder, KvCache, WeightFormat};
@@ -259,19 +262,60 @@ pub fn place(
     }
 }
 
+/// Builds the image encoder of a projector file on the chosen device, calling `progress` with the bytes of weights placed
+/// since its last call.
+///
+/// # Errors
+/// A backend or device that is not there, or weights that do not fit.
+pub fn place_projector(
+    projector: &Projector,
+    options: &PlacementOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Box<dyn ImageEncoder>> {
+    options.backend.check_compiled()?;
+    match options.backend {
+        #[cfg(feature = "cuda")]
+        BackendKind::Cuda => {
+            let (device, _) = cuda::open(options.device)?;
+            gpu::place_projector::<cuda::Cuda>(projector, device, progress)
+        }
+        #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
+            let (device, _) = wgpu::open(options.backend, options.device)?;
+            gpu::place_projector::<wgpu::Wgpu>(projector, device, progress)
+        }
+        #[cfg(feature = "ndarray")]
+        BackendKind::Ndarray => {
+            open_cpu(options)?;
+            encoder::PixtralEncoder::<burn_ndarray::NdArray>::load(projector, Default::default(), progress)
+        }
+        #[allow(
+            unreachable_patterns,
+            reason = "reachable when a backend is left out, which check_compiled reports"
+        )]
+        _ => unreachable!("check_compiled refused what is not compiled in"),
+    }
+}
+
+#[cfg(feature = "ndarray")]
+fn open_cpu(options: &PlacementOptions) -> Result<()> {
+    use anyhow::Context;
+    if options.device != 0 {
+        bail!("--device {} does not exist: the CPU is device 0", options.device);
+    }
+    match options.threads {
+        Some(threads) => ember_models::set_cpu_threads(threads).context("--threads"),
+        None => Ok(()),
+    }
+}
+
 #[cfg(feature = "ndarray")]
 fn place_on_cpu(
     checkpoint: &Checkpoint,
     options: &PlacementOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Placed> {
-    use anyhow::Context;
-    if options.device != 0 {
-        bail!("--device {} does not exist: the CPU is device 0", options.device);
-    }
-    if let Some(threads) = options.threads {
-        ember_models::set_cpu_threads(threads).context("--threads")?;
-    }
+    open_cpu(options)?;
     let device = Default::default();
     let runner = load::<burn_ndarray::NdArray>(checkpoint, options, device, CPU_PREFILL_ROWS, progress)?;
     let threads = ember_models::cpu_pool().threads();
