@@ -165,3 +165,30 @@ fn help_and_version_go_to_stdout() {
     }
     assert_eq!(ember(&[]).status, 2);
 }
+
+#[test]
+fn info_reads_projectors_of_both_layouts() {
+    let vision = |file| format!("{}/tests/fixtures/vision/{file}", env!("CARGO_MANIFEST_DIR"));
+    for (file, layout, activation, named) in [
+        ("gelu-2/mmproj-f32.gguf", "llama.cpp", "GELU", true),
+        ("silu-2/mmproj-q8_0.gguf", "llama.cpp", "SiLU", true),
+        ("gelu-2/mmproj-ollama-f32.gguf", "Ollama", "GELU", false),
+        ("gelu-2/ollama-f16.gguf", "Ollama", "GELU", false),
+    ] {
+        let info = ember(&["info", "--json", &vision(file)]).ok().json()["projector"].clone();
+        let text_width = if file.starts_with("gelu") { 96 } else { 64 };
+        let expected = json!({
+            "type": "pixtral", "layout": layout, "layers": 3, "width": 32, "heads": 2, "patch_size": 14,
+            "merge_size": 2, "image_size": 560, "max_image_tokens": 420, "activation": activation,
+            "activation_named": named, "text_width": text_width,
+        });
+        assert_eq!(info, expected, "{file}");
+    }
+    let text = ember(&["info", &vision("silu-1/mmproj-f32.gguf")]).ok().stdout;
+    let summary = "projector: pixtral, llama.cpp layout, 3 layers of width 32 with 2 heads, SiLU\n\
+                   images: up to 1024 pixels a side and 4160 tokens, patches of 16 pixels, merged 1 x 1\n\
+                   for text models of width 64\n";
+    assert!(text.contains(summary), "{text}");
+    let model = ember(&["info", "--json", &vision("gelu-2/text-f32.gguf")]).ok().json();
+    assert_eq!(model["projector"], json!(null));
+}

@@ -1,4 +1,4 @@
-//! Images on the command line: run, chat, logits, vision and info with the tiny vision models.
+//! Images on the command line: run, chat, logits and vision with the tiny vision models.
 mod cli_support;
 
 use cli_support::{Ran, ember, ember_with, scratch};
@@ -7,6 +7,7 @@ use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Side in pixels of a cell of `gelu-2`.
 const CELL: usize = 28;
@@ -100,7 +101,7 @@ fn i64s(bytes: &[u8]) -> Vec<i64> {
 
 /// Runs `ember vision`; the grid and the embeddings.
 fn encode(mmproj: &str, image: &str, args: &[&str]) -> (Vec<i64>, Vec<f32>, Ran) {
-    let out = scratch("embeddings.safetensors").with_extension(format!("{}.safetensors", unique()));
+    let out = unused_file();
     let path = out.to_str().unwrap();
     let run = ember(&[&["vision", "--mmproj", mmproj, "--image", image, "--out", path], args].concat()).ok();
     let bytes = fs::read(&out).unwrap();
@@ -111,15 +112,15 @@ fn encode(mmproj: &str, image: &str, args: &[&str]) -> (Vec<i64>, Vec<f32>, Ran)
     (grid, f32s(embeddings.data()), run)
 }
 
-/// A number no other call gets.
-fn unique() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+/// A path that no other call gets.
+fn unused_file() -> PathBuf {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    scratch(&format!("{}.safetensors", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// Runs `ember logits`; a row of 288 for each token.
 fn logits(args: &[&str]) -> Vec<Vec<f32>> {
-    let out = scratch("logits.safetensors").with_extension(format!("{}.safetensors", unique()));
+    let out = unused_file();
     ember(&[&["logits", "--out", out.to_str().unwrap()], args].concat()).ok();
     let bytes = fs::read(&out).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -159,38 +160,10 @@ fn no_partial_embeddings_file_is_left() {
     assert_contains(&run(&mmproj, "absent.png"), &["absent.png"]);
     let web = run(&mmproj, "https://example.org/a.png");
     assert_contains(&web, &["https://example.org/a.png: images are not fetched from the web"]);
-    assert_contains(&run(&fixture("gelu-2/text-f32.gguf"), garbage), &["not a Pixtral projector"]);
+    let text = fixture("gelu-2/text-f32.gguf");
+    let refused = run(&text, garbage);
+    assert!(refused.starts_with(&format!("{text}: not a Pixtral projector")), "{refused}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-}
-
-#[test]
-fn info_reads_projectors_of_both_layouts() {
-    for (file, layout, activation, named) in [
-        ("gelu-2/mmproj-f32.gguf", "llama.cpp", "GELU", true),
-        ("silu-2/mmproj-q8_0.gguf", "llama.cpp", "SiLU", true),
-        ("gelu-2/mmproj-ollama-f32.gguf", "Ollama", "GELU", false),
-        ("gelu-2/ollama-f16.gguf", "Ollama", "GELU", false),
-    ] {
-        let info = ember(&["info", "--json", &fixture(file)]).ok().json()["projector"].clone();
-        let text_width = if file.starts_with("gelu") { 96 } else { 64 };
-        let expected = json!({
-            "type": "pixtral", "layout": layout, "layers": 3, "width": 32, "heads": 2, "patch_size": 14,
-            "merge_size": 2, "image_size": 560, "max_image_tokens": 420, "activation": activation,
-            "activation_named": named, "text_width": text_width,
-        });
-        assert_eq!(info, expected, "{file}");
-    }
-    let text = ember(&["info", &fixture("silu-1/mmproj-f32.gguf")]).ok().stdout;
-    assert_contains(
-        &text,
-        &[
-            "projector: pixtral, llama.cpp layout, 3 layers of width 32 with 2 heads, SiLU\n",
-            "images: up to 1024 pixels a side and 4160 tokens, patches of 16 pixels, merged 1 x 1\n",
-            "for text models of width 64\n",
-        ],
-    );
-    let model = ember(&["info", "--json", &fixture("gelu-2/text-f32.gguf")]).ok().json();
-    assert_eq!(model["projector"], Value::Null);
 }
 
 #[test]
@@ -286,7 +259,10 @@ fn images_that_cannot_be_used_are_explained_before_the_model_is_loaded() {
     let alone = cli_support::model("ministral3/f32.gguf");
     assert_contains(
         &run(&alone, "absent.png", &[]),
-        &["images need a projector, and none was found for", "name one with --mmproj"],
+        &[
+            "cannot choose the projector that reads images for",
+            "no *mmproj*.gguf beside it; name one with --mmproj",
+        ],
     );
     let other = fixture("silu-2/mmproj-f32.gguf");
     assert_contains(
@@ -359,6 +335,31 @@ fn a_chat_attaches_images_to_messages() {
     assert_eq!(messages[4]["content"], "four");
     let rendered = ember(&["render", "-m", &model, saved.to_str().unwrap()]).ok().stdout;
     assert_contains(&rendered, &["[INST][IMG][IMG]one[/INST]", "[INST][IMG]two[/INST]"]);
+}
+
+#[test]
+fn another_image_of_the_same_size_gets_its_own_answer() {
+    let folder = folder("chat-again");
+    let model = with_template(&folder);
+    let images = [1, 2].map(|seed| image(&folder, &format!("{seed}.bmp"), (2, 3), seed));
+    // By a fresh process each.
+    let alone = images.each_ref().map(|image| {
+        let run = ["run", "-m", &model, "--json", "--max-tokens", "3", "--image", image, "What is it?"];
+        ember(&run).ok().json()["text"].clone()
+    });
+    let saved = [1, 2].map(|turn| folder.join(format!("{turn}.json")));
+    let turn = |turn: usize| {
+        format!("/reset\n/image {}\nWhat is it?\n/save {}\n", images[turn], saved[turn].display())
+    };
+    let run = chat(&["-m", &model], &(turn(0) + &turn(1)));
+    let answers = saved
+        .each_ref()
+        .map(|path| serde_json::from_slice::<Value>(&fs::read(path).unwrap()).unwrap()[1]["content"].clone());
+    assert_eq!(answers, alone);
+    assert_ne!(alone[0], alone[1]);
+    // <s>, [INST], an image of 8 tokens, the text and [/INST].
+    let lines: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("[prompt ")).collect();
+    assert!(lines[0].contains(" 0 cached") && lines[1].contains(" 2 cached"), "{}", run.stderr);
 }
 
 #[test]

@@ -282,6 +282,27 @@ fn another_image_of_the_same_size_is_run_from_its_first_token_on() {
 }
 
 #[test]
+fn a_prompt_stopped_within_an_image_can_be_followed_by_one_with_another_image() {
+    let ids = prompt_with_two_images();
+    let (mut engine, batches) = engine(8);
+    engine.set_prefill_chunk(5);
+    let mut sequence = Sequence::default();
+    let mut run = |name, stop_after| {
+        let images = [image(2, name), image(12, 9)];
+        let prompt = Tokens { ids: &ids, images: &images };
+        answer(&mut engine, &mut sequence, prompt, 1, stop_after).expect("it fits")
+    };
+    assert_eq!(run(1, 0).finish_reason, FinishReason::Stopped);
+    assert_eq!(batches.borrow().iter().map(Batch::len).sum::<usize>(), 5, "stopped after three cells");
+    assert_eq!(run(2, 99).cached_tokens, 2);
+    let cells = inputs(&batches.borrow()[1..]).into_iter().filter_map(Result::err);
+    assert_eq!(cells.take(2).collect::<Vec<_>>(), [200.0, 201.0]);
+    batches.borrow_mut().clear();
+    assert_eq!(run(1, 0).cached_tokens, 2);
+    assert_eq!(run(1, 99).cached_tokens, 7, "the image goes on where it was cut");
+}
+
+#[test]
 fn images_that_do_not_fit_the_tokens_are_refused_before_any_work() {
     let ids = prompt_with_two_images();
     let (mut engine, batches) = engine(8);

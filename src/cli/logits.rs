@@ -38,11 +38,11 @@ pub struct Args {
     model: ModelArg,
     #[command(flatten)]
     input: InputArgs,
-    #[command(flatten)]
-    images: ImageArgs,
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    images: ImageArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// Element type of the KV cache

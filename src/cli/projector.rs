@@ -1,7 +1,7 @@
 //! Projector files (mmproj): the one that is named, or the one beside a model that fits it.
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_loaders::checkpoint::{Checkpoint, CheckpointError, ModelConfig};
 use ember_loaders::projector::Projector;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -52,16 +52,30 @@ pub fn open_for(checkpoint: &Checkpoint, named: Option<&Path>) -> Result<(PathBu
         None => {
             let folder = if model.is_dir() { model } else { model.parent().unwrap_or(Path::new("")) };
             choose(&candidates(folder)?, open).with_context(|| {
-                format!("images need a projector, and none was found for {}", model.display())
+                format!("cannot choose the projector that reads images for {}", model.display())
             })
         }
     }
 }
 
+/// Opens a projector file.
+///
+/// # Errors
+/// As [`Projector::open`], with the name of the file.
+pub fn open(path: &Path) -> Result<Projector> {
+    Projector::open(path).map_err(|error| named(error, path))
+}
+
 fn open_fitting(path: &Path, config: &ModelConfig) -> Result<Projector> {
-    let projector = Projector::open(path).with_context(|| path.display().to_string())?;
-    projector.check_fits(config).with_context(|| path.display().to_string())?;
+    let projector = open(path)?;
+    projector.check_fits(config).map_err(|error| named(error, path))?;
     Ok(projector)
+}
+
+/// The error with the name of the file, which some begin with.
+fn named(error: CheckpointError, path: &Path) -> anyhow::Error {
+    let name = path.display().to_string();
+    if error.to_string().starts_with(&name) { error.into() } else { anyhow::Error::from(error).context(name) }
 }
 
 /// The files `*mmproj*.gguf` of a folder, those of a Mistral (`*mmproj*istral*.gguf`) before the others, each group in

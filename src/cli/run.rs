@@ -44,21 +44,21 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["think", "no_think"])]
     raw: bool,
     #[command(flatten)]
-    images: ImageArgs,
-    #[command(flatten)]
     think: ThinkArgs,
-    #[command(flatten)]
-    generation: GenerationArgs,
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    context: ContextArgs,
     /// Print one JSON object instead of streaming: text, reasoning, finish_reason, token counts, timings
     #[arg(long)]
     json: bool,
     /// Print the rendered prompt and its token ids, and run nothing
     #[arg(long)]
     dump_prompt: bool,
+    #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
+    generation: GenerationArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    context: ContextArgs,
 }
 
 #[derive(clap::Args)]

@@ -1,13 +1,12 @@
 //! `ember vision`: the embeddings of an image, as a safetensors file.
 use super::Outcome;
 use super::args::DeviceArgs;
-use super::projector::image_tokens;
+use super::projector::{self, image_tokens};
 use super::safetensors::{Dtype, write_f32, write_header, write_i64};
 use super::vision_model::VisionModel;
 use anyhow::{Context, Result};
 use ember::engine::EncodedImage;
 use ember_loaders::gguf::OutputFile;
-use ember_loaders::projector::Projector;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -40,7 +39,7 @@ pub struct Args {
 
 /// Encodes the image and writes the file.
 pub fn run(args: Args) -> Result<Outcome> {
-    let projector = Projector::open(&args.mmproj).with_context(|| args.mmproj.display().to_string())?;
+    let projector = projector::open(&args.mmproj)?;
     let mut model = VisionModel::new(args.mmproj, projector, args.image_max_tokens, &args.device);
     let file = model.read(&args.image)?;
     eprintln!("{}", model.description());

@@ -151,7 +151,7 @@ impl VisionModel {
             encoded.images.push(cache.encode(&file.image)?);
         }
         encoded.time = started.elapsed();
-        Ok(Some(encoded))
+        Ok((!listener.requested()).then_some(encoded))
     }
 }
 

@@ -36,9 +36,9 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     #[command(flatten)]
-    images: ImageArgs,
-    #[command(flatten)]
     think: ThinkArgs,
+    #[command(flatten)]
+    images: ImageArgs,
     #[command(flatten)]
     generation: GenerationArgs,
     #[command(flatten)]
