@@ -139,7 +139,8 @@ fn vision_writes_embeddings_and_grid() {
         &["gelu-2/mmproj-f32.gguf, 304", "1 image encoded: 8 tokens in ", " tokens/s"],
     );
     let largest = embeddings.iter().fold(0_f32, |max, value| max.max(value.abs()));
-    let (_, ollama, _) = encode(&fixture("gelu-2/mmproj-ollama-f32.gguf"), &image, &[]);
+    let (_, ollama, run) = encode(&fixture("gelu-2/mmproj-ollama-f32.gguf"), &image, &[]);
+    assert_contains(&run.stderr, &["it names no activation, GELU is taken\n"]);
     let error = embeddings.iter().zip(&ollama).fold(0_f32, |max, (a, b)| max.max((a - b).abs()));
     assert!(error < 1e-5 * largest, "{error} of {largest}");
     let (grid, ..) = encode(&fixture("gelu-2/mmproj-f32.gguf"), &image, &["--image-max-tokens", "3"]);

@@ -110,7 +110,12 @@ impl VisionModel {
     /// One line for people.
     pub fn description(&self) -> String {
         let bytes = DecimalBytes(self.projector.gguf().file_bytes());
-        format!("projector {}, {bytes}", self.path.display())
+        let config = self.projector.config();
+        let assumed = match config.activation_named {
+            true => String::new(),
+            false => format!("; it names no activation, {} is taken", config.activation),
+        };
+        format!("projector {}, {bytes}{assumed}", self.path.display())
     }
 
     /// Reads an image and brings it to the size that the encoder takes.
