@@ -8,10 +8,13 @@ const PIXTRAL_12B: SizeRule = SizeRule { longest_edge: 1024, cell: 16, max_token
 /// Columns and rows.
 type Grid = (usize, usize);
 
+/// Columns, rows and tokens.
+type Row = (usize, usize, usize);
+
 #[test]
 fn sizes_of_every_kind_have_mistral_common_s_grids_and_tokens() {
-    // Width and height; columns, rows and tokens for Mistral Small 3.x and Ministral 3, and for Pixtral-12B.
-    const TABLE: &[((usize, usize), (usize, usize, usize), (usize, usize, usize))] = &[
+    // Width and height; what Mistral Small 3.x and Ministral 3 make of it, and what Pixtral-12B.
+    const TABLE: &[((usize, usize), Row, Row)] = &[
         ((1, 1), (1, 1, 2), (1, 1, 2)),
         ((28, 28), (1, 1, 2), (2, 2, 6)),
         ((29, 28), (2, 1, 3), (2, 2, 6)),

@@ -13,7 +13,7 @@ const MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
 const STD: [f32; 3] = [0.26862954, 0.2613026, 0.2757771];
 
 /// Same pixels, same arithmetic: only the order of additions may differ.
-const SAME_PIXELS: f64 = 0.01;
+const SAME_PIXELS: f64 = 0.001;
 
 #[derive(Deserialize)]
 struct Case {
@@ -99,7 +99,7 @@ fn another_kernel_position_or_range_is_noticed() {
             let case = cases(file).pop().unwrap();
             let found = distance(&case, cubic, change);
             println!("{what}: {file}: {found:?}");
-            assert!(found.max > 10.0 * SAME_PIXELS, "{what}: {file}: {found:?}");
+            assert!(found.max > 100.0 * SAME_PIXELS, "{what}: {file}: {found:?}");
         }
     }
 }

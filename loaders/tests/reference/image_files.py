@@ -1,4 +1,4 @@
-"""Files that Pillow does not write: 16-bit PNGs, metadata in unusual places, a GIF frame that leaves the screen bare."""
+"""Files that Pillow does not write: 16-bit and interlaced PNGs, metadata in unusual places, a GIF frame that leaves the screen bare."""
 
 import struct
 import zlib
@@ -17,14 +17,19 @@ def png_chunks(file):
         at = end
 
 
-def png(samples):
-    """Of [height, width, channels] 16-bit samples."""
+def png(samples, interlaced=False):
+    """Of [height, width, channels] 8- or 16-bit samples."""
     height, width, channels = samples.shape
     color = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
+    samples = samples.astype(samples.dtype.newbyteorder(">"))
+    # First column and row, and the distance to the next: Adam7's passes, or one.
+    adam7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+    passes = [samples[y::dy, x::dx] for x, y, dx, dy in (adam7 if interlaced else [(0, 0, 1, 1)])]
+    rows = b"".join(b"\0" + row.tobytes() for part in passes for row in part)
+    header = struct.pack(">IIBBBBB", width, height, 8 * samples.itemsize, color, 0, 0, int(interlaced))
     return (
         b"\x89PNG\r\n\x1a\n"
-        + png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, color, 0, 0, 0))
+        + png_chunk(b"IHDR", header)
         + png_chunk(b"IDAT", zlib.compress(rows))
         + png_chunk(b"IEND", b"")
     )
@@ -43,6 +48,14 @@ def jpeg_exif(file, orientation):
     while file[at + 1] in (0xE0, 0xE1):
         at += 2 + struct.unpack_from(">H", file, at + 2)[0]
     return b"\xff\xd8\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + file[at:]
+
+
+def bmp_top_down(file):
+    """Of a bottom-up file without compression."""
+    pixels, height = (struct.unpack_from("<i", file, at)[0] for at in (10, 22))
+    stride = (len(file) - pixels) // height
+    rows = [file[at : at + stride] for at in range(pixels, len(file), stride)]
+    return file[:22] + struct.pack("<i", -height) + file[26:pixels] + b"".join(reversed(rows))
 
 
 def gif_part_of_screen(file, screen, corner):

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from image_files import gif_part_of_screen, jpeg_exif, png, png_exif_behind_pixels
+from image_files import bmp_top_down, gif_part_of_screen, jpeg_exif, png, png_exif_behind_pixels
 from mistral_common.protocol.instruct.chunk import ImageChunk
 from mistral_common.tokens.tokenizers.image import ImageConfig, ImageEncoder, SpecialImageIDs, _convert_to_rgb
 from PIL import Image, ImageOps
@@ -84,14 +84,16 @@ def preprocessed():
         "alpha-soft.png": (soft_alpha(cat.crop((0, 0, 60, 50))), 1540, 16, {}),
         "palette.png": (paletted, 48, 16, how),
         "grey.png": (astronaut.convert("L"), 48, 16, {}),
-        "wide.png": (noise(4099, 5), 512, 8, {}),
-        "high.png": (noise(5, 4099), 512, 8, {}),
+        "wide.png": (noise(4001, 5), 504, 8, {}),
+        "high.png": (noise(5, 4001), 504, 8, {}),
         "one-pixel.png": (cat.crop((50, 50, 51, 51)), 1540, 28, {}),
-        "one-row.png": (noise(3000, 1), 280, 28, {}),
-        "420.jpg": (astronaut, 84, 28, {"quality": 85, "subsampling": "4:2:0"}),
+        # Up to three pixels a side, OpenCV does not use Intel's library.
+        "three-columns.png": (noise(3, 2999), 280, 8, {}),
+        "one-row.png": (noise(3000, 1), 280, 8, {}),
+        "420.jpg": (astronaut, 56, 28, {"quality": 85, "subsampling": "4:2:0"}),
         "420-same-size.jpg": (cat.crop((0, 0, 84, 56)), 84, 28, {"quality": 75, "subsampling": "4:2:0"}),
         "422.jpg": (coffee, 56, 28, {"quality": 90, "subsampling": "4:2:2", "restart_marker_rows": 1}),
-        "progressive.jpg": (cat, 84, 28, {"quality": 90, "subsampling": "4:2:0", "progressive": True}),
+        "progressive.jpg": (cat, 56, 28, {"quality": 90, "subsampling": "4:2:0", "progressive": True}),
         "444.jpg": (cat, 56, 28, {"quality": 95, "subsampling": "4:4:4"}),
         "grey.jpg": (cat.convert("L"), 56, 28, {"quality": 90}),
         "cmyk.jpg": (cat.convert("CMYK"), 56, 28, {"quality": 95}),
@@ -143,6 +145,7 @@ def decoded_by_pillow():
     files = {
         "rgb.png": encoded(photo, "png"),
         "grey.png": encoded(grey, "png"),
+        "interlaced.png": png(np.array(photo), interlaced=True),
         "grey-alpha.png": encoded(grey_alpha, "png"),
         "rgba.png": encoded(alpha, "png"),
         "palette.png": encoded(paletted, "png"),
@@ -151,6 +154,8 @@ def decoded_by_pillow():
         "grey-transparent.png": encoded(grey, "png", transparency=grey.getpixel((0, 0))),
         "black-and-white.png": encoded(photo.convert("1"), "png"),
         "24-bits.bmp": encoded(photo, "bmp"),
+        "24-bits-top-down.bmp": bmp_top_down(encoded(photo, "bmp")),
+        "32-bits.bmp": encoded(alpha, "bmp"),
         "palette.bmp": encoded(paletted, "bmp"),
         "grey.bmp": encoded(grey, "bmp"),
         "black-and-white.bmp": encoded(photo.convert("1"), "bmp"),
