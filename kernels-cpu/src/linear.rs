@@ -23,6 +23,14 @@ const TASK_MIN_BYTES: usize = 16 << 10;
 const PANELS_BYTES: usize = 128 << 10;
 const TOKENS_BYTES: usize = 128 << 10;
 
+/// Panels of floats and the tokens that meet them at once: what the kernel takes of them at a time stays within that
+/// cache, together with their sums.
+const FLOAT_PANELS: usize = 8;
+const FLOAT_TOKENS: usize = 32;
+
+/// Memory of a task's float panels at most.
+const FLOAT_PANELS_BYTES: usize = 4 << 20;
+
 /// Multiplies `x` (`[m, cols]`, row-major) with every matrix of `weights` (each `[rows, cols]`) and writes
 /// `out[g]` (`[m, weights[g].rows]`, row-major), on the best instruction set and the global pool.
 ///
@@ -167,9 +175,19 @@ fn panel_kernel(kernel: Kernel, m: usize) -> Option<PanelKernel> {
 }
 
 fn panels_per_task(weight: &Matrix<'_>) -> usize {
-    // A panel has a byte per element and a little more; floats have four.
-    let bytes = weight.cols() * PANEL_ROWS * if weight.ty().block_len() == 1 { 4 } else { 1 };
-    (PANELS_BYTES / bytes.max(1)).clamp(1, 64)
+    let cols = weight.cols().max(1);
+    if weight.ty().block_len() == 1 {
+        return (FLOAT_PANELS_BYTES / (4 * cols * PANEL_ROWS)).clamp(1, FLOAT_PANELS);
+    }
+    // A panel has a byte per element and a little more.
+    (PANELS_BYTES / (cols * PANEL_ROWS)).clamp(1, 64)
+}
+
+fn tokens_per_block(format: ActFormat, cols: usize) -> usize {
+    match format {
+        ActFormat::F32 => FLOAT_TOKENS,
+        _ => (TOKENS_BYTES / cols.max(1)).max(1).next_multiple_of(TILE_TOKENS),
+    }
 }
 
 fn multiply(
@@ -253,35 +271,21 @@ impl Work<'_> {
                 // SAFETY: `linear_with` has checked that the instruction set is there; `rows` are whole rows.
                 unsafe { (kernel.pack)(group.rows, group.count, panel) };
             }
-            let element = if format == ActFormat::F32 { 4 } else { 1 };
-            let step =
-                (TOKENS_BYTES / (self.acts.cols * element).max(1)).max(1).next_multiple_of(TILE_TOKENS);
+            let panels = &panels[..groups.len()];
+            let step = tokens_per_block(format, self.acts.cols);
             for start in (0..self.acts.m).step_by(step) {
-                let end = self.acts.m.min(start + step);
-                for (group, panel) in groups.iter().zip(&*panels) {
-                    self.multiply_panel(format, kernel, panel, start..end, group);
+                let tokens = start..self.acts.m.min(start + step);
+                let x: Vec<ActRow<'_>> = tokens.clone().map(|t| self.acts.row(format, t)).collect();
+                let mut dots = vec![[0.0; PANEL_ROWS]; panels.len() * x.len()];
+                // SAFETY: `linear_with` has checked that the instruction set is there; the panels were packed from
+                // rows of `cols` elements, as many as the activations have.
+                unsafe { (kernel.multiply)(panels, &x, &mut dots) };
+                for (group, dots) in groups.iter().zip(dots.chunks_exact(x.len())) {
+                    for (t, dots) in tokens.clone().zip(dots) {
+                        self.write(t, group.first, &dots[..group.count]);
+                    }
                 }
             }
         });
-    }
-
-    fn multiply_panel(
-        &self,
-        format: ActFormat,
-        kernel: PanelKernel,
-        panel: &Panel,
-        tokens: std::ops::Range<usize>,
-        group: &RowGroup<'_>,
-    ) {
-        for tile in tokens.clone().step_by(TILE_TOKENS) {
-            // A last tile that is not full repeats its last token.
-            let x = std::array::from_fn(|i| self.acts.row(format, (tile + i).min(tokens.end - 1)));
-            // SAFETY: `linear_with` has checked that the instruction set is there; the panel was packed from rows of
-            // `cols` elements, as many as the activations have.
-            let dots = unsafe { (kernel.multiply)(panel, &x) };
-            for (t, dots) in (tile..tokens.end).zip(&dots) {
-                self.write(t, group.first, &dots[..group.count]);
-            }
-        }
     }
 }

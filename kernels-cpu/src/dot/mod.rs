@@ -24,7 +24,7 @@ use crate::isa::Isa;
 /// Rows that one call of a kernel handles.
 pub(crate) const PANEL_ROWS: usize = 8;
 
-/// Tokens that one call of a panel kernel handles.
+/// Tokens that panels of integers meet at a time.
 pub(crate) const TILE_TOKENS: usize = 4;
 
 /// Dot products of up to [`PANEL_ROWS`] consecutive rows with one token.
@@ -57,12 +57,12 @@ pub(crate) struct PanelKernel {
     /// # Safety
     /// The instruction set must be available and `rows` must be whole rows.
     pub pack: unsafe fn(rows: &[u8], row_count: usize, panel: &mut Panel),
-    /// Dot products of a panel's rows with each of the tokens.
+    /// Dot products of the rows of panels with tokens: `out` is `[panels, tokens]`.
     ///
     /// # Safety
-    /// The instruction set must be available, `panel` come from this pair's `pack`, and each of `x` have as many
-    /// elements as its rows, in the kernel's format.
-    pub multiply: unsafe fn(panel: &Panel, x: &[ActRow<'_>; TILE_TOKENS]) -> [[f32; PANEL_ROWS]; TILE_TOKENS],
+    /// The instruction set must be available, `panels` come from this pair's `pack`, and each of `x` have as many
+    /// elements as their rows, in the kernel's format.
+    pub multiply: unsafe fn(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]),
 }
 
 /// Eight rows in a layout that their [`PanelKernel`] knows.

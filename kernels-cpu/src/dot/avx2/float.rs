@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::rows::{Ahead, row_starts, to_array};
 use super::vector::load_half;
 use crate::activations::ActRow;
-use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS};
+use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel};
 
 /// A float format that widens to f32.
 pub(crate) trait Float {
@@ -115,25 +115,37 @@ pub(super) unsafe fn rows<F: Float>(
     to_array(sum_lanes(acc))
 }
 
-/// Kernel for many tokens. A panel's chunk `8 * g + r` has elements `8g..8g+8` of row `r` as f32.
+/// Kernel for many tokens. A panel has its first four rows, then the other four: chunk `4 * g + r` of a half has elements
+/// `8g..8g+8` of its row `r` as f32.
 pub(super) const fn kernel<F: Float>() -> PanelKernel {
     PanelKernel { pack: pack::<F>, multiply }
 }
+
+/// Rows of half a panel: with three tokens, their sums fill the registers.
+const HALF: usize = PANEL_ROWS / 2;
+
+/// Groups of eight elements after which the sums are set aside: so much of half a panel, and of three tokens, stays in
+/// the first-level cache while all tokens pass, and so much of all panels and tokens in the second.
+const NEAR_GROUPS: usize = 128;
 
 /// # Safety
 /// As [`PanelKernel::pack`].
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn pack<F: Float>(rows: &[u8], row_count: usize, panel: &mut Panel) {
-    let mut starts = row_starts(rows, row_count);
+    let starts = row_starts(rows, row_count);
     let cols = rows.len() / row_count / F::BYTES;
-    for (g, group) in panel.resize(cols.div_ceil(8) * 8).chunks_exact_mut(8).enumerate() {
-        let count = (cols - 8 * g).min(8);
-        for (chunk, at) in group.iter_mut().zip(&mut starts) {
-            // SAFETY: `count` elements are left in every row.
-            let w = unsafe { if count == 8 { F::load(*at) } else { load_part::<F>(*at, count) } };
-            // SAFETY: a chunk is 32 aligned bytes.
-            unsafe { _mm256_store_ps(std::ptr::from_mut(chunk).cast(), w) };
-            *at = at.wrapping_add(8 * F::BYTES);
+    let groups = cols.div_ceil(8);
+    let halves = panel.resize(groups * PANEL_ROWS).chunks_exact_mut((groups * HALF).max(1));
+    for (half, starts) in halves.zip(starts.as_chunks::<HALF>().0) {
+        for (g, group) in half.chunks_exact_mut(HALF).enumerate() {
+            let count = (cols - 8 * g).min(8);
+            for (chunk, at) in group.iter_mut().zip(starts) {
+                let at = at.wrapping_add(8 * g * F::BYTES);
+                // SAFETY: `count` elements are left in every row.
+                let w = unsafe { if count == 8 { F::load(at) } else { load_part::<F>(at, count) } };
+                // SAFETY: a chunk is 32 aligned bytes.
+                unsafe { _mm256_store_ps(std::ptr::from_mut(chunk).cast(), w) };
+            }
         }
     }
 }
@@ -141,49 +153,97 @@ unsafe fn pack<F: Float>(rows: &[u8], row_count: usize, panel: &mut Panel) {
 /// # Safety
 /// As [`PanelKernel::multiply`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn multiply(panel: &Panel, x: &[ActRow<'_>; TILE_TOKENS]) -> [[f32; PANEL_ROWS]; TILE_TOKENS] {
-    let mut out = [[_mm256_setzero_ps(); PANEL_ROWS]; TILE_TOKENS];
-    for (out, x) in out.as_chunks_mut::<2>().0.iter_mut().zip(x.as_chunks::<2>().0) {
-        for half in 0..2 {
+unsafe fn multiply(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]) {
+    let Some(cols) = x.first().map(|x| x.x.len()).filter(|&cols| cols > 0) else { return };
+    // Of each half panel and token.
+    let mut sums = vec![[_mm256_setzero_ps(); HALF]; 2 * panels.len() * x.len()];
+    let groups = cols.div_ceil(8);
+    for near in (0..groups).step_by(NEAR_GROUPS) {
+        let near = near..groups.min(near + NEAR_GROUPS);
+        let halves =
+            panels.iter().flat_map(|panel| panel.chunks().as_chunks::<HALF>().0.chunks_exact(groups));
+        for (half, sums) in halves.zip(sums.chunks_exact_mut(x.len())) {
             // SAFETY: by this function's contract.
-            let [a, b] = unsafe { multiply_4x2(panel.chunks(), 4 * half, x) };
-            out[0][4 * half..][..4].copy_from_slice(&a);
-            out[1][4 * half..][..4].copy_from_slice(&b);
+            unsafe { add_tokens(&half[near.clone()], x, 8 * near.start, cols, sums) };
         }
     }
-    out.map(|lanes| to_array(sum_lanes(lanes)))
+    for (out, sums) in out.chunks_exact_mut(x.len()).zip(sums.chunks_exact(2 * x.len())) {
+        let (first, second) = sums.split_at(x.len());
+        for (out, (&[a, b, c, d], &[e, f, g, h])) in out.iter_mut().zip(first.iter().zip(second)) {
+            *out = to_array(sum_lanes([a, b, c, d, e, f, g, h]));
+        }
+    }
 }
 
-/// The lanes of four rows of a panel times two tokens: as many as registers hold.
+/// Adds to `sums` the lanes of each token's elements from `start` on times those of half a panel.
 ///
 /// # Safety
-/// AVX2, FMA and F16C must be available; tokens must have as many elements as the panel's rows.
+/// As [`tile`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-unsafe fn multiply_4x2(panel: &[Chunk], first_row: usize, x: &[ActRow<'_>; 2]) -> [[__m256; 4]; 2] {
-    let mut acc = [[_mm256_setzero_ps(); 4]; 2];
-    let mut step = |group: &[Chunk; 8], x: [__m256; 2]| {
-        for r in 0..4 {
-            // SAFETY: a chunk is 32 aligned bytes.
-            let w = unsafe { _mm256_load_ps(std::ptr::from_ref(&group[first_row + r]).cast()) };
-            for (acc, x) in acc.iter_mut().zip(x) {
-                acc[r] = _mm256_fmadd_ps(w, x, acc[r]);
+unsafe fn add_tokens(
+    panel: &[[Chunk; HALF]],
+    x: &[ActRow<'_>],
+    start: usize,
+    cols: usize,
+    sums: &mut [[__m256; HALF]],
+) {
+    let mut t = 0;
+    while t < x.len() {
+        let (x, sums) = (&x[t..], &mut sums[t..]);
+        // SAFETY: by this function's contract.
+        t += unsafe {
+            match x.len() {
+                1 => tile::<1>(panel, x, start, cols, sums),
+                // Two pairs take less time than a tile of three and one alone.
+                2 | 4 => tile::<2>(panel, x, start, cols, sums),
+                _ => tile::<3>(panel, x, start, cols, sums),
             }
+        };
+    }
+}
+
+/// Adds to `sums` the lanes of the first `T` tokens' elements from `start` on times those of half a panel, and returns `T`.
+///
+/// # Safety
+/// AVX2, FMA and F16C must be available; tokens must have `cols` elements, and `panel` begin with their element `start`.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+unsafe fn tile<const T: usize>(
+    panel: &[[Chunk; HALF]],
+    x: &[ActRow<'_>],
+    start: usize,
+    cols: usize,
+    sums: &mut [[__m256; HALF]],
+) -> usize {
+    let (x, sums) = (x.first_chunk::<T>(), sums.first_chunk_mut::<T>());
+    let (x, to) = (x.expect("`T` tokens are left"), sums.expect("one entry for each token"));
+    let starts: [*const f32; T] = std::array::from_fn(|t| x[t].x.as_ptr().wrapping_add(start));
+    let whole = panel.len().min((cols - start) / 8);
+    let mut sums = *to;
+    for (g, group) in panel[..whole].iter().enumerate() {
+        // SAFETY: `start + 8g + 8 <= cols`, the length of every token.
+        let x = starts.map(|at| unsafe { _mm256_loadu_ps(at.add(8 * g)) });
+        add_products(&mut sums, group, x);
+    }
+    if let Some(group) = panel.get(whole) {
+        let count = cols - start - 8 * whole;
+        // SAFETY: `count` < 8 elements of every token are left.
+        let x = starts.map(|at| unsafe { load_part::<F32>(at.add(8 * whole).cast(), count) });
+        add_products(&mut sums, group, x);
+    }
+    *to = sums;
+    T
+}
+
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+fn add_products<const T: usize>(sums: &mut [[__m256; HALF]; T], group: &[Chunk; HALF], x: [__m256; T]) {
+    for r in 0..HALF {
+        // SAFETY: a chunk is 32 aligned bytes.
+        let w = unsafe { _mm256_load_ps(std::ptr::from_ref(&group[r]).cast()) };
+        for (sums, x) in sums.iter_mut().zip(x) {
+            sums[r] = _mm256_fmadd_ps(w, x, sums[r]);
         }
-    };
-    let groups = panel.as_chunks::<8>().0;
-    let cols = x[0].x.len();
-    for (g, group) in groups.iter().enumerate().take(cols / 8) {
-        // SAFETY: 8g + 8 <= cols, the length of both tokens.
-        step(group, x.map(|x| unsafe { _mm256_loadu_ps(x.x.as_ptr().add(8 * g)) }));
     }
-    if !cols.is_multiple_of(8) {
-        let at = cols / 8 * 8;
-        // SAFETY: `cols - at` elements are left.
-        step(
-            &groups[cols / 8],
-            x.map(|x| unsafe { load_part::<F32>(x.x.as_ptr().add(at).cast(), cols - at) }),
-        );
-    }
-    acc
 }

@@ -14,11 +14,11 @@ use crate::activations::ActRow;
 use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS};
 
 pub(super) const fn kernel32<F: Codes32>() -> PanelKernel {
-    PanelKernel { pack: pack32::<F>, multiply: multiply32::<F> }
+    PanelKernel { pack: pack32::<F>, multiply: by_tiles32::<F> }
 }
 
 pub(super) const fn kernel256<F: Codes256>() -> PanelKernel {
-    PanelKernel { pack: pack256::<F>, multiply: multiply256::<F> }
+    PanelKernel { pack: pack256::<F>, multiply: by_tiles256::<F> }
 }
 
 /// Chunks of a block of 32 in a panel: 8 of codes, then f32 scales, then f32 minima if any.
@@ -189,6 +189,41 @@ macro_rules! pairs {
 
 /// # Safety
 /// As [`PanelKernel::multiply`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_tiles32<F: Codes32>(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]) {
+    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.len())) {
+        for (x, out) in tiles(x, out) {
+            // SAFETY: by this function's contract.
+            let dots = unsafe { multiply32::<F>(panel, &x) };
+            out.copy_from_slice(&dots[..out.len()]);
+        }
+    }
+}
+
+/// # Safety
+/// As [`PanelKernel::multiply`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_tiles256<F: Codes256>(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]) {
+    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.len())) {
+        for (x, out) in tiles(x, out) {
+            // SAFETY: by this function's contract.
+            let dots = unsafe { multiply256::<F>(panel, &x) };
+            out.copy_from_slice(&dots[..out.len()]);
+        }
+    }
+}
+
+/// [`TILE_TOKENS`] tokens at a time; a last tile that is not full repeats its last token.
+fn tiles<'a, 'b>(
+    x: &'b [ActRow<'a>],
+    out: &'b mut [[f32; PANEL_ROWS]],
+) -> impl Iterator<Item = ([ActRow<'a>; TILE_TOKENS], &'b mut [[f32; PANEL_ROWS]])> {
+    let full = |x: &[ActRow<'a>]| std::array::from_fn(|i| x[i.min(x.len() - 1)]);
+    x.chunks(TILE_TOKENS).map(full).zip(out.chunks_mut(TILE_TOKENS))
+}
+
+/// # Safety
+/// As [`PanelKernel::multiply`], for a tile.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn multiply32<F: Codes32>(
     panel: &Panel,
@@ -220,7 +255,7 @@ unsafe fn multiply32<F: Codes32>(
 }
 
 /// # Safety
-/// As [`PanelKernel::multiply`].
+/// As [`PanelKernel::multiply`], for a tile.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn multiply256<F: Codes256>(
     panel: &Panel,
