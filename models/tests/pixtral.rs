@@ -50,25 +50,17 @@ fn dense_weights_give_the_same_embeddings() {
     assert!(cosine > 0.99999 && error < 1e-4, "{cosine}, {error}");
 }
 
-/// The reference has the same rounded weights. The default bodies, on which training runs, leave activations alone; the
-/// CPU's products round them to int8, which shows at a width of 32.
+/// On the default bodies, on which training runs; the CPU's products round activations to int8, which shows at a width of
+/// 32.
 #[test]
 fn quantized_projectors_stay_in_their_blocks() {
+    vision::quantized_projectors_equal_the_reference::<Autodiff<B>>();
     for model in MODELS {
-        let exact = load::<Autodiff<B>>(model, "mmproj-q8_0.gguf");
-        let reference = quantized_reference(model, exact.config().cell_size());
-        let (cosine, error) = compare(&exact, &reference);
-        assert!(cosine > 0.99999 && error < 1e-4, "{model}: {cosine}, {error}");
-        let (cosine, _) = compare(&load::<B>(model, "mmproj-q8_0.gguf"), &reference);
+        let encoder = load::<B>(model, "mmproj-q8_0.gguf");
+        let reference = vision::quantized_reference(model, encoder.config().cell_size());
+        let (cosine, _) = compare(&encoder, &reference);
         assert!(cosine > 0.99, "{model}: {cosine}");
     }
-}
-
-/// The pixels stand in the file of the f32 reference.
-fn quantized_reference(model: &str, cell: usize) -> Reference {
-    let embeddings =
-        Tensors::open(model, "reference-q8_0.safetensors").f32("embeddings").expect("a tensor").0;
-    Reference { embeddings, ..reference(model, REFERENCES[0], cell) }
 }
 
 #[test]

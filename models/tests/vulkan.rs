@@ -6,6 +6,7 @@ use burn_cubecl::cubecl::Runtime;
 use burn_wgpu::WgpuRuntime;
 use common::golden::{self, EXACT, load, reference, worst_position};
 use common::invariance;
+use common::vision;
 use ember_kernels_cubecl::read_bytes;
 use ember_models::backend::{Backend, conformance};
 use ember_models::{Batch, KvCache, KvType};
@@ -46,6 +47,22 @@ fn the_cacheless_forward_equals_the_reference() {
 #[test]
 fn every_block_type_runs() {
     golden::every_block_type_runs::<B>(0.99999);
+}
+
+#[test]
+fn image_embeddings_equal_the_reference() {
+    vision::embeddings_equal_the_reference::<B>();
+}
+
+#[test]
+fn logits_after_images_equal_the_reference() {
+    vision::logits_equal_the_reference::<B>();
+}
+
+/// Activations are not rounded here.
+#[test]
+fn quantized_projectors_equal_the_reference() {
+    vision::quantized_projectors_equal_the_reference::<B>();
 }
 
 #[test]

@@ -167,3 +167,19 @@ pub fn logits_equal_the_reference<B: Backend>() {
         }
     }
 }
+
+/// Projectors in Q8_0, on a backend whose products leave activations alone: the reference has the same rounded weights.
+pub fn quantized_projectors_equal_the_reference<B: Backend>() {
+    for model in MODELS {
+        let encoder = load::<B>(model, "mmproj-q8_0.gguf");
+        let (cosine, error) = compare(&encoder, &quantized_reference(model, encoder.config().cell_size()));
+        assert!(cosine > 0.99999 && error < 1e-4, "{model}: {cosine}, {error}");
+    }
+}
+
+/// The reference of a quantized projector; its pixels stand in the file of the f32 reference.
+pub fn quantized_reference(model: &str, cell: usize) -> Reference {
+    let embeddings =
+        Tensors::open(model, "reference-q8_0.safetensors").f32("embeddings").expect("a tensor").0;
+    Reference { embeddings, ..reference(model, REFERENCES[0], cell) }
+}
