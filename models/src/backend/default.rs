@@ -98,24 +98,25 @@ fn one_sequence<B: Backend>(
     weights.matmul(spread(v)).swap_dims(0, 1)
 }
 
-/// Queries and keys of `input`, normalised, rotated and scaled.
-pub fn rotate<B: Backend>(input: &HeadInput<'_, B>) -> (Tensor<B, 3>, Tensor<B, 3>) {
-    let norm = |x: Tensor<B, 3>, weight: fn(&super::HeadNorms<B>) -> &Tensor<B, 1>| match &input.norms {
+/// Queries and keys of `input`, normalised, rotated and scaled, and its values.
+pub fn rotate<B: Backend>(input: HeadInput<'_, B>) -> [Tensor<B, 3>; 3] {
+    let HeadInput { q, k, v, norms, rope, query_scale } = input;
+    let norm = |x: Tensor<B, 3>, weight: fn(&super::HeadNorms<B>) -> &Tensor<B, 1>| match &norms {
         Some(norms) => {
             let [t, heads, d] = x.dims();
             B::rms_norm(x.reshape([t * heads, d]), weight(norms).clone(), norms.eps).reshape([t, heads, d])
         }
         None => x,
     };
-    let q = input.rope.apply(norm(input.q.clone(), |norms| &norms.q));
-    let k = input.rope.apply(norm(input.k.clone(), |norms| &norms.k));
-    match input.query_scale {
+    let q = rope.apply(norm(q, |norms| &norms.q));
+    let k = rope.apply(norm(k, |norms| &norms.k));
+    match query_scale {
         Some(scale) => {
             let factors = TensorData::new(scale.to_vec(), [scale.len(), 1, 1]);
             let factors = Tensor::from_data(factors, &q.device());
-            (q * factors, k)
+            [q * factors, k, v]
         }
-        None => (q, k),
+        None => [q, k, v],
     }
 }
 
@@ -126,9 +127,9 @@ pub fn rotate_and_write<B: Backend>(
     layout: KvLayout,
     plan: &StepPlan<'_>,
 ) -> Tensor<B, 3> {
-    let (q, k) = rotate(&input);
+    let [q, k, v] = rotate(input);
     let (k_pool, v_pool) = pages.as_host_mut();
-    kv::kv_write(&layout, k_pool, v_pool, &to_vec(k), &to_vec(input.v), plan.slots);
+    kv::kv_write(&layout, k_pool, v_pool, &to_vec(k), &to_vec(v), plan.slots);
     q
 }
 

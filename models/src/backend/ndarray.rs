@@ -93,9 +93,9 @@ where
         layout: KvLayout,
         plan: &StepPlan<'_>,
     ) -> Tensor<Self, 3> {
-        let (q, k) = default::rotate(&input);
+        let [q, k, v] = default::rotate(input);
         let (k_pool, v_pool) = pages.as_host_mut();
-        read(k, |k| read(input.v, |v| kv::kv_write(&layout, k_pool, v_pool, k, v, plan.slots)));
+        read(k, |k| read(v, |v| kv::kv_write(&layout, k_pool, v_pool, k, v, plan.slots)));
         q
     }
 
@@ -167,6 +167,15 @@ fn into_vec<I: IntNdArrayElement, Q: QuantElement, const D: usize>(
 where
     NdArrayTensor: From<SharedArray<I>>,
 {
+    let primitive = x.into_primitive().tensor();
+    if let NdArrayTensor::F32(storage) = &primitive
+        && !storage.is_unique()
+        && let Some(values) = storage.view().as_slice()
+    {
+        // In one piece; `into_data` would copy a shared tensor element by element.
+        return values.to_vec();
+    }
+    let x = Tensor::<NdArray<f32, I, Q>, D>::from_primitive(TensorPrimitive::Float(primitive));
     x.into_data().into_vec().expect("float tensors of NdArray<f32> hold f32")
 }
 

@@ -98,8 +98,8 @@ impl<B: Backend> Attention<B> {
         };
         let mixed = match &mut input.keys {
             Keys::Rows { visible } => {
-                let (q, k) = default::rotate(&heads);
-                B::dense_attention(q, k, heads.v, visible, self.scale)
+                let [q, k, v] = default::rotate(heads);
+                B::dense_attention(q, k, v, visible, self.scale)
             }
             Keys::Paged { cache, plan } => {
                 let layout = cache.layout();
