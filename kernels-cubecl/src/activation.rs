@@ -8,16 +8,20 @@ use cubecl::prelude::*;
 /// Units of a cube.
 const UNITS: u32 = 256;
 
+/// Named through a type parameter: the standard library may give `f32` an `erf` of its own.
+#[cube]
+fn erf<F: Float>(x: F) -> F {
+    F::erf(x)
+}
+
 #[cube(launch_unchecked)]
 fn gate_kernel(gate: &Array<f32>, up: &Array<f32>, y: &mut Array<f32>, len: u32, #[comptime] gelu: bool) {
     let i = ABSOLUTE_POS;
     if i < len as usize {
         let x = gate[i];
         if gelu {
-            y[i] = f32::new(0.5)
-                * x
-                * (f32::new(1.0) + f32::erf(x * f32::new(core::f32::consts::FRAC_1_SQRT_2)))
-                * up[i];
+            let tails = f32::new(1.0) + erf::<f32>(x * f32::new(core::f32::consts::FRAC_1_SQRT_2));
+            y[i] = f32::new(0.5) * x * tails * up[i];
         } else {
             y[i] = x / (f32::new(1.0) + f32::exp(-x)) * up[i];
         }
