@@ -144,6 +144,8 @@ fn prefill_kernel(
             sums[i] = Vec4::new(f32::new(0.0));
         }
         load_queries(q, first_row, last_row, head, scale, &mut tile, shape);
+        // A tile that sees nothing has no chunk to wait in before its totals are read.
+        sync_cube();
 
         let chunks = (end - start).div_ceil(shape.chunk);
         for chunk in 0..chunks {
@@ -286,6 +288,7 @@ fn score(
     #[unroll]
     for r in 0..rows_of_unit {
         let query = unit_query(r, y, shape.score_rows(), shape);
+        let own = y + comptime!(r * shape.score_rows()) < comptime!(shape.queries());
         let row = row_of(query, first_row, last_row, shape);
         let (seen_from, seen_to) = (plan[2 * row] as usize, plan[2 * row + 1] as usize);
         #[unroll]
@@ -294,7 +297,10 @@ fn score(
             let slot = x + comptime!(c * columns);
             let seen = from + slot >= seen_from && from + slot < seen_to;
             let score = select(seen, sum[0] + sum[1] + (sum[2] + sum[3]), f32::new(LOWEST));
-            tile.weights[query * shape.chunk + slot] = score;
+            // A query that is repeated is written by one unit only.
+            if own {
+                tile.weights[query * shape.chunk + slot] = score;
+            }
         }
     }
 }

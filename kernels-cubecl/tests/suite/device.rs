@@ -1,15 +1,10 @@
 //! The device under test, and data for it.
-use cubecl::prelude::*;
+pub use crate::under_test::TestRuntime;
 use ember_kernels_cubecl::{Buffer, Capabilities, Gpu};
-
-#[cfg(feature = "cuda")]
-pub type TestRuntime = cubecl::cuda::CudaRuntime;
-#[cfg(not(feature = "cuda"))]
-pub type TestRuntime = cubecl::wgpu::WgpuRuntime;
 
 /// The default device, which must exist.
 pub fn gpu() -> Gpu<TestRuntime> {
-    Gpu::new(TestRuntime::client(&Default::default()))
+    Gpu::new(crate::under_test::client())
 }
 
 /// The device as it is, with plane operations (which llvmpipe runs but does not advertise), and without.

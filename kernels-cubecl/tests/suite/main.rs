@@ -11,3 +11,4 @@ mod pick;
 mod probe;
 mod rope;
 mod rows;
+mod under_test;

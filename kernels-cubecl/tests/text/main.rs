@@ -3,10 +3,40 @@
 //! The public operations run on a runtime that compiles and keeps what is launched instead of running it, once for each
 //! device class. Launches that the class would refuse are faults. WGSL is validated by naga. With
 //! `EMBER_KERNEL_TEXT_DIR` set, texts and a list are written there: `scripts/nvrtc_check.py` compiles the CUDA ones.
+//!
+//! The CUDA kernels are also run on the CPU, by the tests of `tests/suite` and under the rules of
+//! `cuda_on_cpu/emulator.cpp`, which needs g++ on an x86-64 machine.
 mod classes;
+mod emulation;
+mod emulator;
 mod language;
 mod operations;
 mod runtime;
+mod under_test;
+
+// What runs: `suite/probe.rs` measures time, of which the emulator knows nothing.
+#[path = "../suite/activation.rs"]
+mod activation;
+#[path = "../suite/attention.rs"]
+mod attention;
+#[path = "../suite/attention_support.rs"]
+mod attention_support;
+#[path = "../suite/blocks.rs"]
+mod blocks;
+#[path = "../suite/device.rs"]
+mod device;
+#[path = "../suite/kv_reference.rs"]
+mod kv_reference;
+#[path = "../suite/linear.rs"]
+mod linear;
+#[path = "../suite/norm.rs"]
+mod norm;
+#[path = "../suite/pick.rs"]
+mod pick;
+#[path = "../suite/rope.rs"]
+mod rope;
+#[path = "../suite/rows.rs"]
+mod rows;
 
 use language::Language;
 use runtime::{Class, Kernel, TextRuntime};

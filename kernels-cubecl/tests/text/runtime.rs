@@ -1,6 +1,7 @@
-//! A runtime that compiles what is launched, keeps the text and runs nothing.
+//! A runtime that compiles what is launched and keeps the text; with an emulator it also runs it.
 //!
-//! Memory is never allocated: handles are given out, written data is dropped and zeros are read back.
+//! Without one, memory is never allocated: handles are given out, written data is dropped and zeros are read back.
+use crate::emulator::{Edit, Emulator};
 use crate::language::Language;
 use cubecl::backtrace::BackTrace;
 use cubecl::bytes::Bytes;
@@ -90,12 +91,23 @@ impl<L> fmt::Debug for TextRuntime<L> {
 }
 
 impl<L: Language> TextRuntime<L> {
-    /// A fresh device.
+    /// A fresh device that runs nothing.
     pub fn gpu(class: Class<L>) -> Gpu<Self> {
+        Gpu::new(Self::start(TextServer::new(class)))
+    }
+
+    /// A fresh device that runs what is launched after `edit` has changed its text; `L` must be CUDA C++.
+    pub fn emulated(class: Class<L>, edit: Edit) -> ComputeClient<Self> {
+        let mut server = TextServer::new(class);
+        let memory = &server.utilities.properties.memory;
+        server.emulator = Some(Emulator::new(memory, server.utilities.logger.clone(), edit));
+        Self::start(server)
+    }
+
+    fn start(server: TextServer<L>) -> ComputeClient<Self> {
         // Devices are process-wide and keyed by their number.
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        let device = TextDevice(NEXT.fetch_add(1, Ordering::Relaxed));
-        Gpu::new(ComputeClient::init(&device, TextServer::new(class)))
+        ComputeClient::init(&TextDevice(NEXT.fetch_add(1, Ordering::Relaxed)), server)
     }
 }
 
@@ -148,6 +160,7 @@ impl Device for TextDevice {
 pub struct TextServer<L: Language> {
     options: <L::Compiler as Compiler>::CompilationOptions,
     seen: HashSet<KernelId>,
+    emulator: Option<Emulator>,
     utilities: Arc<ServerUtilities<Self>>,
     timestamps: TimestampProfiler,
 }
@@ -165,6 +178,7 @@ impl<L: Language> TextServer<L> {
         Self {
             options: class.options,
             seen: HashSet::new(),
+            emulator: None,
             utilities: Arc::new(ServerUtilities::new(class.properties, logger, Mutex::default(), policy)),
             timestamps: TimestampProfiler::default(),
         }
@@ -261,7 +275,11 @@ impl<L: Language> ComputeServer for TextServer<L> {
     type MemoryLayoutPolicy = ContiguousMemoryLayoutPolicy;
     type Storage = NoStorage;
 
-    fn initialize_memory(&mut self, _memory: ManagedMemoryHandle, _size: u64, _stream: StreamId) {}
+    fn initialize_memory(&mut self, memory: ManagedMemoryHandle, size: u64, _stream: StreamId) {
+        if let Some(emulator) = &mut self.emulator {
+            emulator.allocate(memory, size);
+        }
+    }
 
     fn logger(&self) -> Arc<ServerLogger> {
         self.utilities.logger.clone()
@@ -276,14 +294,28 @@ impl<L: Language> ComputeServer for TextServer<L> {
         descriptors: Vec<CopyDescriptor>,
         _stream: StreamId,
     ) -> DynFut<Result<Vec<Bytes>, ServerError>> {
-        let zeros = |descriptor: &CopyDescriptor| {
-            Bytes::from_bytes_vec(vec![0; descriptor.handle.size_in_used() as usize])
+        let mut log = self.utilities.info.lock().expect("nothing panics under the lock");
+        if self.emulator.is_some() && !log.faults.is_empty() {
+            let reason = log.faults.drain(..).collect::<Vec<_>>().join("\n");
+            let error = ServerError::Generic { reason, backtrace: BackTrace::capture() };
+            return Box::pin(async move { Err(error) });
+        }
+        let read = |descriptor: &CopyDescriptor| {
+            Bytes::from_bytes_vec(match &mut self.emulator {
+                Some(emulator) => emulator.read(&descriptor.handle),
+                None => vec![0; descriptor.handle.size_in_used() as usize],
+            })
         };
-        let bytes = descriptors.iter().map(zeros).collect();
+        let bytes = descriptors.iter().map(read).collect();
         Box::pin(async move { Ok(bytes) })
     }
 
-    fn write(&mut self, _descriptors: Vec<(CopyDescriptor, Bytes)>, _stream: StreamId) {}
+    fn write(&mut self, descriptors: Vec<(CopyDescriptor, Bytes)>, _stream: StreamId) {
+        let Some(emulator) = &mut self.emulator else { return };
+        for (descriptor, bytes) in descriptors {
+            emulator.write(&descriptor.handle, &bytes);
+        }
+    }
 
     fn sync(&mut self, _stream: StreamId) -> DynFut<Result<(), ServerError>> {
         Box::pin(async { Ok(()) })
@@ -312,10 +344,11 @@ impl<L: Language> ComputeServer for TextServer<L> {
         let refused = self.check(&id, &count, &arguments).err();
         let compiled =
             if self.seen.insert(id.clone()) { Some(self.compile(kernel.as_ref(), mode)) } else { None };
-        let mut log = self.utilities.info.lock().expect("nothing panics under the lock");
-        if let Some(fault) = refused {
-            log.faults.push(format!("{name} {id}: {fault}"));
+        let mut faults: Vec<String> = refused.into_iter().collect();
+        if let (Some(emulator), Some(Ok(code))) = (&mut self.emulator, &compiled) {
+            faults.extend(emulator.add(&id, code).err());
         }
+        let mut log = self.utilities.info.lock().expect("nothing panics under the lock");
         match compiled {
             Some(Ok(code)) => log.kernels.push(Kernel {
                 name: name.to_owned(),
@@ -323,9 +356,14 @@ impl<L: Language> ComputeServer for TextServer<L> {
                 units: id.cube_dim.num_elems(),
                 code,
             }),
-            Some(Err(fault)) => log.faults.push(format!("{name} {id}: {fault}")),
+            Some(Err(fault)) => faults.push(fault),
             None => {}
         }
+        if let (Some(emulator), true) = (&mut self.emulator, faults.is_empty()) {
+            faults.extend(emulator.launch(&id, &count, &arguments).err());
+        }
+        let launch = format!("{name} {}", comptime_arguments(&id));
+        log.faults.extend(faults.into_iter().map(|fault| format!("{launch}: {fault}")));
     }
 
     fn flush(&mut self, _stream: StreamId) -> Result<(), ServerError> {

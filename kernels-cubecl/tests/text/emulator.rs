@@ -1,0 +1,235 @@
+//! Runs CUDA kernels on the CPU: compiles them with g++ and `cuda_on_cpu/emulator.cpp`, a program for each kernel.
+use crate::runtime::Code;
+use cubecl::ir::MemoryDeviceProperties;
+use cubecl::prelude::{CubeDim, KernelId};
+use cubecl::server::{Binding, CubeCount, KernelArguments};
+use cubecl_runtime::logging::ServerLogger;
+use cubecl_runtime::memory_management::{
+    ManagedMemoryHandle, MemoryConfiguration, MemoryManagement, MemoryManagementOptions,
+};
+use cubecl_runtime::storage::BytesStorage;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Changes the text of a kernel before it is compiled.
+pub type Edit = fn(String) -> String;
+
+/// The memory of a device, and programs that run its kernels.
+pub struct Emulator {
+    memory: MemoryManagement<BytesStorage>,
+    programs: HashMap<KernelId, Program>,
+    edit: Edit,
+}
+
+impl Emulator {
+    pub fn new(properties: &MemoryDeviceProperties, logger: Arc<ServerLogger>, edit: Edit) -> Self {
+        let memory = MemoryManagement::from_configuration(
+            BytesStorage::default(),
+            properties,
+            MemoryConfiguration::ExclusivePages,
+            logger,
+            MemoryManagementOptions::new("emulator"),
+        );
+        Self { memory, programs: HashMap::new(), edit }
+    }
+
+    /// Memory that holds what no kernel should read: NaN, and numbers beyond every buffer.
+    pub fn allocate(&mut self, memory: ManagedMemoryHandle, bytes: u64) {
+        let reserved = self.memory.reserve(bytes).expect("the host has memory");
+        self.memory.bind(reserved, memory.clone(), 0).expect("it is reserved");
+        let mut resource = self.memory.get_resource(memory.binding(), None, None).expect("it is bound");
+        resource.write().fill(0xff);
+    }
+
+    pub fn read(&mut self, binding: &Binding) -> Vec<u8> {
+        self.bytes(binding)[range(binding)].to_vec()
+    }
+
+    pub fn write(&mut self, binding: &Binding, bytes: &[u8]) {
+        let start = range(binding).start;
+        self.bytes(binding)[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The whole allocation that a binding lies in.
+    fn bytes(&mut self, binding: &Binding) -> &mut [u8] {
+        let resource = self.memory.get_resource(binding.memory.clone(), None, None);
+        &mut resource.expect("bindings are of this device").write()[..binding.size as usize]
+    }
+
+    pub fn add(&mut self, id: &KernelId, code: &Code) -> Result<(), String> {
+        let code = Code { text: (self.edit)(code.text.clone()), ..code.clone() };
+        self.programs.insert(id.clone(), Program::compile(&code)?);
+        Ok(())
+    }
+
+    /// Runs a kernel that has been added.
+    pub fn launch(
+        &mut self,
+        id: &KernelId,
+        count: &CubeCount,
+        arguments: &KernelArguments,
+    ) -> Result<(), String> {
+        let &CubeCount::Static(x, y, z) = count else { return Err("a grid of unknown size".to_owned()) };
+        let CubeDim { x: width, y: height, z: depth } = id.cube_dim;
+        let mut launch = Launch { grid: [x, y, z], block: [width, height, depth], ..Launch::default() };
+        launch.info.clone_from(&arguments.info.data);
+        // Buffers may be parts of one allocation.
+        let mut owners: Vec<(*const u8, &Binding)> = Vec::new();
+        for binding in &arguments.buffers {
+            let bytes = self.bytes(binding);
+            let start = bytes.as_ptr();
+            let allocation = owners.iter().position(|owner| owner.0 == start).unwrap_or(owners.len());
+            if allocation == owners.len() {
+                owners.push((start, binding));
+                launch.allocations.push(bytes.to_vec());
+            }
+            let range = range(binding);
+            launch.buffers.push([allocation, range.start, range.len()]);
+        }
+        let program = self.programs.get(id).ok_or("it was not compiled")?;
+        let results = program.run(&launch)?;
+        for ((_, binding), result) in owners.iter().zip(results) {
+            self.bytes(binding).copy_from_slice(&result);
+        }
+        Ok(())
+    }
+}
+
+/// Where a binding lies in its allocation.
+fn range(binding: &Binding) -> std::ops::Range<usize> {
+    let start = binding.offset_start.unwrap_or(0) as usize;
+    start..start + binding.size_in_used() as usize
+}
+
+/// What a kernel is launched on.
+#[derive(Default)]
+pub struct Launch {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    /// Scalars and lengths, as the kernel's struct has them.
+    pub info: Vec<u64>,
+    pub allocations: Vec<Vec<u8>>,
+    /// Allocation, first byte and bytes of each.
+    pub buffers: Vec<[usize; 3]>,
+}
+
+impl Launch {
+    /// As the program reads it.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut put = |number: u64| bytes.extend(number.to_le_bytes());
+        self.grid.iter().chain(&self.block).for_each(|&n| put(n.into()));
+        put(self.info.len() as u64);
+        self.info.iter().for_each(|&n| put(n));
+        put(self.allocations.len() as u64);
+        for allocation in &self.allocations {
+            bytes.extend((allocation.len() as u64).to_le_bytes());
+            bytes.extend(allocation);
+        }
+        let mut put = |number: usize| bytes.extend((number as u64).to_le_bytes());
+        put(self.buffers.len());
+        self.buffers.iter().flatten().for_each(|&n| put(n));
+        bytes
+    }
+}
+
+/// Compiled kernels stay here from run to run, by the hash of everything they are made of.
+const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cuda_on_cpu");
+/// Where the emulator's sources are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/text/cuda_on_cpu");
+/// What the emulator is made of, for the hash.
+const PARTS: [&str; 5] = [
+    include_str!("cuda_on_cpu/emulator.cpp"),
+    include_str!("cuda_on_cpu/emulator.h"),
+    include_str!("cuda_on_cpu/cuda_runtime.h"),
+    include_str!("cuda_on_cpu/cuda_fp16.h"),
+    include_str!("cuda_on_cpu/mma.h"),
+];
+
+/// A kernel that runs on the CPU.
+pub struct Program(PathBuf);
+
+impl Program {
+    pub fn compile(code: &Code) -> Result<Self, String> {
+        let kernel =
+            code.text.split("__launch_bounds__(").nth(1).and_then(|rest| rest.split([')', '(']).nth(1));
+        let kernel = kernel.ok_or("the text has no kernel")?.trim();
+        let shared = code.shared_memory.unwrap_or(0);
+        let text = format!("{}\nEMULATED_KERNEL({kernel}, {shared})\n", code.text);
+        let program = path(&(&text, PARTS), kernel);
+        if !program.exists() {
+            let emulator = path(&PARTS, "emulator.o");
+            if !emulator.exists() {
+                compile(&["-O2"], PARTS[0], &emulator)?;
+            }
+            let object = unique(&program);
+            // Compiled as for the sanitizer, but not linked with it.
+            compile(&["-O1", "-fsanitize=thread"], &text, &object)?;
+            finish(Command::new("g++").args([&object, &emulator]).arg("-o"), "", &program)?;
+            std::fs::remove_file(object).map_err(|error| error.to_string())?;
+        }
+        Ok(Self(program))
+    }
+
+    /// The allocations after a launch.
+    pub fn run(&self, launch: &Launch) -> Result<Vec<Vec<u8>>, String> {
+        let output = output(&mut Command::new(&self.0), &launch.to_bytes())?;
+        let mut rest = output.as_slice();
+        let take = |allocation: &Vec<u8>| rest.split_off(..allocation.len()).map(<[u8]>::to_vec);
+        launch
+            .allocations
+            .iter()
+            .map(take)
+            .collect::<Option<_>>()
+            .ok_or_else(|| "the results are cut".to_owned())
+    }
+}
+
+/// A path for what is made of `parts`.
+fn path(parts: &impl Hash, name: &str) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    Path::new(FOLDER).join(format!("{:016x}-{name}", hasher.finish()))
+}
+
+/// A path that no other thread or process uses.
+fn unique(path: &Path) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    path.with_extension(format!("{}-{next}", std::process::id()))
+}
+
+fn compile(options: &[&str], text: &str, object: &Path) -> Result<(), String> {
+    let mut command = Command::new("g++");
+    command.args(["-std=c++17", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-I", SOURCES]).args(options);
+    finish(command.args(["-c", "-x", "c++", "-", "-o"]), text, object)
+}
+
+/// Runs a command whose last argument is the file that it makes, which appears at once or not at all.
+fn finish(command: &mut Command, input: &str, file: &Path) -> Result<(), String> {
+    let unfinished = unique(file);
+    std::fs::create_dir_all(FOLDER).map_err(|error| format!("{FOLDER}: {error}"))?;
+    output(command.arg(&unfinished), input.as_bytes())?;
+    std::fs::rename(unfinished, file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// What a command prints; what it says about a failure as an error.
+fn output(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |error: std::io::Error| format!("{name}: {error}");
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = pipes.spawn().map_err(failed)?;
+    // A command that fails may not read all; what it says matters more.
+    let _ = child.stdin.take().expect("it is piped").write_all(input);
+    let output = child.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(format!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}
