@@ -105,6 +105,23 @@ fn run_answers_as_the_cpu_does() {
 }
 
 #[test]
+fn an_image_reads_as_on_the_cpu() {
+    let vision = |file: &str| format!("{}/tests/fixtures/vision/{file}", env!("CARGO_MANIFEST_DIR"));
+    let (model, mmproj) = (vision("gelu-2/text-f32.gguf"), vision("gelu-2/mmproj-f32.gguf"));
+    let image = vision("ramps-224.png");
+    let run = |backend| {
+        let args = ["run", "--backend", backend, "--raw", "--max-tokens", "6", "--kv-cache-dtype", "f32"];
+        let files = ["-m", &model, "--mmproj", &mmproj, "--image", &image, "a[IMG]b"];
+        ember(&[&args[..], &files].concat()).ok()
+    };
+    let (gpu, cpu) = (run("vulkan"), run("ndarray"));
+    assert!(gpu.stderr.contains("; vulkan, "), "{}", gpu.stderr);
+    assert!(gpu.stderr.contains("1 image encoded: 72 tokens"), "{}", gpu.stderr);
+    assert!(!gpu.stdout.is_empty());
+    assert_eq!(gpu.stdout, cpu.stdout);
+}
+
+#[test]
 fn devices_lists_what_the_backend_sees() {
     let listed = ember(&["devices", "--backend", "vulkan"]).ok().stdout;
     for fact in ["vulkan 0: ", "compiler: wgpu<spirv>", "largest buffer: ", "planes of ", "matrix units: "] {

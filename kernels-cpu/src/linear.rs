@@ -24,9 +24,9 @@ const PANELS_BYTES: usize = 128 << 10;
 const TOKENS_BYTES: usize = 128 << 10;
 
 /// Panels of floats and the tokens that meet them at once: what the kernel takes of them at a time stays within that
-/// cache, together with their sums.
-const FLOAT_PANELS: usize = 8;
-const FLOAT_TOKENS: usize = 32;
+/// cache, together with their sums, with room for what else shares it. Tokens go by threes.
+const FLOAT_PANELS: usize = 4;
+const FLOAT_TOKENS: usize = 24;
 
 /// Memory of a task's float panels at most.
 const FLOAT_PANELS_BYTES: usize = 4 << 20;

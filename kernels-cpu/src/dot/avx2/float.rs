@@ -126,7 +126,7 @@ const HALF: usize = PANEL_ROWS / 2;
 
 /// Groups of eight elements after which the sums are set aside: so much of half a panel, and of three tokens, stays in
 /// the first-level cache while all tokens pass, and so much of all panels and tokens in the second.
-const NEAR_GROUPS: usize = 64;
+const NEAR_GROUPS: usize = 128;
 
 /// # Safety
 /// As [`PanelKernel::pack`].
