@@ -1,4 +1,4 @@
-//! Runs CUDA kernels on the CPU: compiles them with g++ and `cuda_on_cpu/emulator.cpp`, a program for each kernel.
+//! Runs CUDA kernels on the CPU: compiles each with g++ for `cuda_on_cpu/emulator.cpp`, which runs it as another process.
 use crate::runtime::Code;
 use cubecl::ir::MemoryDeviceProperties;
 use cubecl::prelude::{CubeDim, KernelId};
@@ -151,8 +151,11 @@ const PARTS: [&str; 5] = [
     include_str!("cuda_on_cpu/mma.h"),
 ];
 
-/// A kernel that runs on the CPU.
-pub struct Program(PathBuf);
+/// A kernel that runs on the CPU: the emulator, and a library for it.
+pub struct Program {
+    emulator: PathBuf,
+    kernel: PathBuf,
+}
 
 impl Program {
     pub fn compile(code: &Code) -> Result<Self, String> {
@@ -161,24 +164,20 @@ impl Program {
         let kernel = kernel.ok_or("the text has no kernel")?.trim();
         let shared = code.shared_memory.unwrap_or(0);
         let text = format!("{}\nEMULATED_KERNEL({kernel}, {shared})\n", code.text);
-        let program = path(&(&text, PARTS), kernel);
-        if !program.exists() {
-            let emulator = path(&PARTS, "emulator.o");
-            if !emulator.exists() {
-                compile(&["-O2"], PARTS[0], &emulator)?;
-            }
-            let object = unique(&program);
-            // Compiled as for the sanitizer, but not linked with it.
-            compile(&["-O1", "-fsanitize=thread"], &text, &object)?;
-            finish(Command::new("g++").args([&object, &emulator]).arg("-o"), "", &program)?;
-            std::fs::remove_file(object).map_err(|error| error.to_string())?;
+        let program = Self { emulator: path(&PARTS, "emulator"), kernel: path(&(&text, PARTS), kernel) };
+        if !program.emulator.exists() {
+            compile(&["-O2", "-rdynamic"], PARTS[0], &program.emulator)?;
         }
-        Ok(Self(program))
+        if !program.kernel.exists() {
+            // Compiled as for the sanitizer, but not linked with it; optimised little, since compiling takes most time.
+            compile(&["-Og", "-fsanitize=thread", "-fPIC", "-shared", "-nostdlib"], &text, &program.kernel)?;
+        }
+        Ok(program)
     }
 
     /// The allocations after a launch.
     pub fn run(&self, launch: &Launch) -> Result<Vec<Vec<u8>>, String> {
-        let output = output(&mut Command::new(&self.0), &launch.to_bytes())?;
+        let output = output(Command::new(&self.emulator).arg(&self.kernel), &launch.to_bytes())?;
         let mut rest = output.as_slice();
         let take = |allocation: &Vec<u8>| rest.split_off(..allocation.len()).map(<[u8]>::to_vec);
         launch
@@ -197,24 +196,15 @@ fn path(parts: &impl Hash, name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{:016x}-{name}", hasher.finish()))
 }
 
-/// A path that no other thread or process uses.
-fn unique(path: &Path) -> PathBuf {
+/// Compiles to a file, which appears at once or not at all.
+fn compile(options: &[&str], text: &str, file: &Path) -> Result<(), String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    path.with_extension(format!("{}-{next}", std::process::id()))
-}
-
-fn compile(options: &[&str], text: &str, object: &Path) -> Result<(), String> {
+    let unfinished = file.with_extension(format!("{}-{next}", std::process::id()));
+    std::fs::create_dir_all(FOLDER).map_err(|error| format!("{FOLDER}: {error}"))?;
     let mut command = Command::new("g++");
     command.args(["-std=c++17", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-I", SOURCES]).args(options);
-    finish(command.args(["-c", "-x", "c++", "-", "-o"]), text, object)
-}
-
-/// Runs a command whose last argument is the file that it makes, which appears at once or not at all.
-fn finish(command: &mut Command, input: &str, file: &Path) -> Result<(), String> {
-    let unfinished = unique(file);
-    std::fs::create_dir_all(FOLDER).map_err(|error| format!("{FOLDER}: {error}"))?;
-    output(command.arg(&unfinished), input.as_bytes())?;
+    output(command.args(["-x", "c++", "-", "-o"]).arg(&unfinished), text.as_bytes())?;
     std::fs::rename(unfinished, file).map_err(|error| format!("{}: {error}", file.display()))
 }
 

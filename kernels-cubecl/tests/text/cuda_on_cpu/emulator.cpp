@@ -1,9 +1,9 @@
 // Runs a launch of a CUDA kernel on the CPU and checks every access to memory.
 //
 // `cargo test -p ember-kernels-cubecl --features text --test text` does so with what the tests of tests/suite launch.
-// A kernel is compiled by g++ with the headers beside this file in place of CUDA's, and linked with this file to a
-// program that reads a launch from its standard input and writes the buffers to its standard output. Blocks run one
-// after another; the threads of a block are fibers that take turns at barriers and warp functions.
+// A kernel is compiled by g++ with the headers beside this file in place of CUDA's, to a library. This program takes one,
+// reads a launch from its standard input and writes the buffers to its standard output. Blocks run one after another;
+// the threads of a block are fibers that take turns at barriers and warp functions.
 //
 // The kernel is compiled with -fsanitize=thread, whose calls before loads and stores end in this file instead of the
 // sanitizer's library. So these are errors: what lies outside the buffers of the launch or is not aligned; reading
@@ -19,11 +19,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <vector>
-
-extern char dynamic_shared_mem[];
 
 namespace emulator {
 
@@ -54,6 +53,11 @@ size_t current;
 uint32_t epoch;
 jmp_buf scheduler;
 Arguments arguments;
+
+// Of the kernel's library.
+void (*run_thread)(Arguments);
+char *shared_memory;
+unsigned shared_bytes;
 
 // Who touched a granule of memory: threads are numbered from 1 through all blocks.
 struct Cell {
@@ -198,7 +202,7 @@ void run_block() {
     epoch++;
     Region &shared = regions[0];
     std::fill_n(shared.cells, shared.size / shared.granule + 1, Cell{});
-    memset(dynamic_shared_mem, 0xff, shared_bytes);
+    memset(shared_memory, 0xff, shared_bytes);
     for (Thread &thread : threads) thread.state = State::ready;
     while (true) {
         bool any = false, done = true;
@@ -212,6 +216,20 @@ void run_block() {
         if (done) return;
         if (!any) release_block();
     }
+}
+
+template <class T> T *symbol(void *library, const char *name) {
+    void *address = dlsym(library, name);
+    if (!address) fail("%s", dlerror());
+    return reinterpret_cast<T *>(address);
+}
+
+void open_kernel(const char *path) {
+    void *library = dlopen(path, RTLD_NOW);
+    if (!library) fail("%s", dlerror());
+    run_thread = symbol<void(Arguments)>(library, "run_thread");
+    shared_memory = symbol<char>(library, "dynamic_shared_mem");
+    shared_bytes = *symbol<unsigned>(library, "shared_bytes");
 }
 
 void add_region(const char *name, char *start, size_t bytes, unsigned granule) {
@@ -276,11 +294,12 @@ void synchronize_warp(void *argument, Action act, int line) {
     for (size_t i = first; i < first + warpSize; i++) threads[i].state = State::ready;
 }
 
-int run() {
+int run(const char *kernel) {
+    open_kernel(kernel);
     const uint3 grid = builtins.grid_size = read_size();
     builtins.block_size = read_size();
     start_threads();
-    add_region("shared memory", dynamic_shared_mem, shared_bytes, 2);
+    add_region("shared memory", shared_memory, shared_bytes, 2);
     std::vector<uint64_t> info(read_number());
     read_exactly(info.data(), info.size() * sizeof(uint64_t));
     const size_t allocations = read_number();
@@ -332,4 +351,4 @@ void __tsan_read_range(void *at, size_t bytes) { emulator::check(at, bytes, fals
 void __tsan_write_range(void *at, size_t bytes) { emulator::check(at, bytes, true, false); }
 }
 
-int main() { return emulator::run(); }
+int main(int, char **arguments) { return emulator::run(arguments[1]); }

@@ -68,13 +68,12 @@ template <class... T> EMULATOR_CODE void call(void (*kernel)(T...), Arguments ar
     Call<T...>{kernel, Parameter<T>::next(arguments)...};
 }
 
-extern const unsigned shared_bytes;
-void run_thread(Arguments arguments);
-
 } // namespace emulator
 
-// Follows a kernel: its entry, and shared memory of exactly the size that a launch asks for.
+// Follows a kernel, in a library: its entry, and shared memory of the size that a launch asks for.
 #define EMULATED_KERNEL(kernel, bytes)                                                                                 \
-    const unsigned emulator::shared_bytes = bytes;                                                                     \
     asm(".bss\n.balign 4096\n.globl dynamic_shared_mem\ndynamic_shared_mem: .skip " #bytes " + 32\n.text");            \
-    EMULATOR_CODE void emulator::run_thread(Arguments arguments) { call(&kernel, arguments); }
+    extern "C" {                                                                                                       \
+    unsigned shared_bytes = bytes;                                                                                     \
+    EMULATOR_CODE void run_thread(emulator::Arguments arguments) { emulator::call(&kernel, arguments); }               \
+    }
