@@ -18,7 +18,7 @@ quick=; smoke=; keep=; layers=(); repeat=3; prompts=(512 4096); generate=64; few
 for option in "$@"; do
   case $option in
     --quick) quick=1 ;;
-    --smoke) quick=1; smoke=1; layers=(--layers 1); repeat=1; prompts=(16 40); generate=2; few=2; depth=32; deep=64 ;;
+    --smoke) quick=1; smoke=1; layers=(--layers 1); repeat=1; prompts=(16 40); generate=2; few=1; depth=2; deep=64 ;;
     --keep) keep=1 ;;
     *) echo "unknown option $option" >&2; exit 2 ;;
   esac
