@@ -240,6 +240,7 @@ impl Work<'_> {
     }
 
     /// Writes the outputs of rows `first..first + dots.len()` for token `t`.
+    #[inline(always)]
     fn write(&self, t: usize, first: usize, dots: &[f32]) {
         let rows = self.weight.rows();
         assert!(t < self.acts.m && first + dots.len() <= rows);
@@ -282,7 +283,11 @@ impl Work<'_> {
                 unsafe { (kernel.multiply)(panels, &x, &mut dots) };
                 for (group, dots) in groups.iter().zip(dots.chunks_exact(x.len())) {
                     for (t, dots) in tokens.clone().zip(dots) {
-                        self.write(t, group.first, &dots[..group.count]);
+                        // A copy of a known size is two instructions.
+                        match group.count {
+                            PANEL_ROWS => self.write(t, group.first, dots),
+                            count => self.write(t, group.first, &dots[..count]),
+                        }
                     }
                 }
             }

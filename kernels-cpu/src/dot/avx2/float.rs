@@ -1,6 +1,7 @@
 //! Float weights with f32 activations.
 
 use std::arch::x86_64::*;
+use std::cell::RefCell;
 
 use super::rows::{Ahead, row_starts, to_array};
 use super::vector::load_half;
@@ -128,6 +129,11 @@ const HALF: usize = PANEL_ROWS / 2;
 /// the first-level cache while all tokens pass, and so much of all panels and tokens in the second.
 const NEAR_GROUPS: usize = 128;
 
+thread_local! {
+    /// Sums of the thread's products.
+    static SUMS: RefCell<Vec<[__m256; HALF]>> = RefCell::default();
+}
+
 /// # Safety
 /// As [`PanelKernel::pack`].
 #[target_feature(enable = "avx2,f16c")]
@@ -155,8 +161,27 @@ unsafe fn pack<F: Float>(rows: &[u8], row_count: usize, panel: &mut Panel) {
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn multiply(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]) {
     let Some(cols) = x.first().map(|x| x.x.len()).filter(|&cols| cols > 0) else { return };
-    // Of each half panel and token.
-    let mut sums = vec![[_mm256_setzero_ps(); HALF]; 2 * panels.len() * x.len()];
+    SUMS.with_borrow_mut(|sums| {
+        // Of each half panel and token; what was there before is not read.
+        sums.resize(2 * panels.len() * x.len(), [_mm256_setzero_ps(); HALF]);
+        // SAFETY: by this function's contract.
+        unsafe { multiply_into(panels, x, cols, sums) };
+        for (out, sums) in out.chunks_exact_mut(x.len()).zip(sums.chunks_exact(2 * x.len())) {
+            let (first, second) = sums.split_at(x.len());
+            for (out, (&[a, b, c, d], &[e, f, g, h])) in out.iter_mut().zip(first.iter().zip(second)) {
+                *out = to_array(sum_lanes([a, b, c, d, e, f, g, h]));
+            }
+        }
+    });
+}
+
+/// The lanes of each half panel times each token: `sums` is `[half panels, tokens]`.
+///
+/// # Safety
+/// As [`PanelKernel::multiply`]; the tokens have `cols` elements.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+unsafe fn multiply_into(panels: &[Panel], x: &[ActRow<'_>], cols: usize, sums: &mut [[__m256; HALF]]) {
     let groups = cols.div_ceil(8);
     for near in (0..groups).step_by(NEAR_GROUPS) {
         let near = near..groups.min(near + NEAR_GROUPS);
@@ -165,12 +190,6 @@ unsafe fn multiply(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_RO
         for (half, sums) in halves.zip(sums.chunks_exact_mut(x.len())) {
             // SAFETY: by this function's contract.
             unsafe { add_tokens(&half[near.clone()], x, 8 * near.start, cols, sums) };
-        }
-    }
-    for (out, sums) in out.chunks_exact_mut(x.len()).zip(sums.chunks_exact(2 * x.len())) {
-        let (first, second) = sums.split_at(x.len());
-        for (out, (&[a, b, c, d], &[e, f, g, h])) in out.iter_mut().zip(first.iter().zip(second)) {
-            *out = to_array(sum_lanes([a, b, c, d, e, f, g, h]));
         }
     }
 }
@@ -203,7 +222,8 @@ unsafe fn add_tokens(
     }
 }
 
-/// Adds to `sums` the lanes of the first `T` tokens' elements from `start` on times those of half a panel, and returns `T`.
+/// Adds to `sums`, which from `start` 0 on begin with zero, the lanes of the first `T` tokens' elements from `start` on times
+/// those of half a panel, and returns `T`.
 ///
 /// # Safety
 /// AVX2, FMA and F16C must be available; tokens must have `cols` elements, and `panel` begin with their element `start`.
@@ -220,7 +240,7 @@ unsafe fn tile<const T: usize>(
     let (x, to) = (x.expect("`T` tokens are left"), sums.expect("one entry for each token"));
     let starts: [*const f32; T] = std::array::from_fn(|t| x[t].x.as_ptr().wrapping_add(start));
     let whole = panel.len().min((cols - start) / 8);
-    let mut sums = *to;
+    let mut sums = if start == 0 { [[_mm256_setzero_ps(); HALF]; T] } else { *to };
     for (g, group) in panel[..whole].iter().enumerate() {
         // SAFETY: `start + 8g + 8 <= cols`, the length of every token.
         let x = starts.map(|at| unsafe { _mm256_loadu_ps(at.add(8 * g)) });
