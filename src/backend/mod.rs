@@ -8,6 +8,8 @@ mod encoder;
 mod gpu;
 #[cfg(feature = "gpu")]
 mod measure;
+#[cfg(feature = "ndarray")]
+mod memory;
 #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
 mod wgpu;
 
@@ -303,6 +305,7 @@ fn open_cpu(options: &PlacementOptions) -> Result<()> {
     if options.device != 0 {
         bail!("--device {} does not exist: the CPU is device 0", options.device);
     }
+    memory::keep_freed_memory();
     match options.threads {
         Some(threads) => ember_models::set_cpu_threads(threads).context("--threads"),
         None => Ok(()),
