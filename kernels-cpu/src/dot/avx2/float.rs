@@ -194,7 +194,7 @@ unsafe fn multiply_into(panels: &[Panel], x: &[ActRow<'_>], cols: usize, sums: &
     }
 }
 
-/// Adds to `sums` the lanes of each token's elements from `start` on times those of half a panel.
+/// [`tile`] for every token.
 ///
 /// # Safety
 /// As [`tile`].
