@@ -49,6 +49,13 @@ pub(crate) struct ActRow<'a> {
     pub sums: &'a [i16],
 }
 
+impl<'a> ActRow<'a> {
+    /// A row in [`ActFormat::F32`].
+    pub(crate) fn float(x: &'a [f32]) -> Self {
+        Self { x, q: &[], d: &[], sums: &[] }
+    }
+}
+
 /// Rows of int8 activations, `[m, cols]`.
 #[derive(Default)]
 pub(crate) struct QuantizedRows {

@@ -1,11 +1,12 @@
 //! `y = x W^T` for matrices in any block format.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::activations::{ActFormat, ActRow, QuantizedRows};
 use crate::block::Matrix;
-use crate::dot::{Kernel, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, kernel, quantize_row};
+use crate::dot::{Chunk, Kernel, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, Tokens, kernel, quantize_row};
 use crate::isa::Isa;
 use crate::pool::{self, ThreadPool};
 
@@ -25,8 +26,12 @@ const TOKENS_BYTES: usize = 128 << 10;
 
 /// Panels of floats and the tokens that meet them at once: what the kernel takes of them at a time stays within that
 /// cache, together with their sums, with room for what else shares it. Tokens go by threes.
-const FLOAT_PANELS: usize = 4;
-const FLOAT_TOKENS: usize = 24;
+const FLOAT_PANELS: usize = 8;
+const FLOAT_TOKENS: usize = 96;
+
+/// Tokens that are rounded or rearranged at once: it bounds the memory that takes, and keeps them in the third-level cache.
+/// Rearranging the weights again for the next costs little beside so many.
+const CALL_TOKENS: usize = 1024;
 
 /// Memory of a task's float panels at most.
 const FLOAT_PANELS_BYTES: usize = 4 << 20;
@@ -71,23 +76,37 @@ pub fn linear_with(
             weight.rows()
         );
     }
-    SCRATCH.with_borrow_mut(|scratch| {
-        scratch.quantize(isa, pool, x, m, weights);
-        let acts = Activations { x, m, cols, scratch };
-        multiply(isa, pool, &acts, weights, out);
-    });
+    // Equal parts, of which none is so small that panels do not pay.
+    let part = m.div_ceil(m.div_ceil(CALL_TOKENS).max(1));
+    for start in (0..m).step_by(part.max(1)) {
+        let tokens = start..m.min(start + part);
+        let outputs = out.iter_mut().zip(weights).map(|(out, weight)| {
+            let rows = weight.rows();
+            Output(out[tokens.start * rows..tokens.end * rows].as_mut_ptr())
+        });
+        let outputs: Vec<_> = outputs.collect();
+        let (x, m) = (&x[tokens.start * cols..tokens.end * cols], tokens.len());
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.quantize(isa, pool, x, m, weights);
+            scratch.pack_floats(isa, pool, x, m, weights);
+            let acts = Activations { x, m, cols, scratch };
+            multiply(isa, pool, &acts, weights, &outputs);
+        });
+    }
 }
 
 thread_local! {
-    /// Rounded activations of the thread's calls.
+    /// Rounded and rearranged activations of the thread's calls.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
-    /// Panels of the thread's tasks.
-    static PANELS: RefCell<Vec<Panel>> = RefCell::default();
+    /// Panels of the thread's tasks, and their products.
+    static PANELS: RefCell<(Vec<Panel>, Vec<[f32; PANEL_ROWS]>)> = RefCell::default();
 }
 
-/// Rounded activations of the present call, kept to reuse the memory.
+/// Activations of the present call as the kernels want them, kept to reuse the memory.
 #[derive(Default)]
 struct Scratch {
+    /// Blocks of [`FLOAT_TOKENS`] rearranged tokens, if a kernel asks for them.
+    floats: Vec<Chunk>,
     q8x32: QuantizedRows,
     q8x256: QuantizedRows,
 }
@@ -111,6 +130,32 @@ impl Scratch {
             });
         }
     }
+
+    /// Rearranges the tokens of `x` (`[m, cols]`) where the panels of float weights want them so.
+    fn pack_floats(&mut self, isa: Isa, pool: &ThreadPool, x: &[f32], m: usize, weights: &[Matrix<'_>]) {
+        let cols = weights[0].cols();
+        let kernels = weights.iter().map(|weight| kernel(isa, weight.ty()));
+        let panels = kernels
+            .filter(|kernel| kernel.format == ActFormat::F32)
+            .filter_map(|kernel| panel_kernel(kernel, m));
+        // One function for all float types.
+        let Some(pack) = panels.filter_map(|panel| panel.pack_tokens).next() else {
+            return self.floats.clear();
+        };
+        let chunks = cols.div_ceil(Chunk::FLOATS);
+        self.floats.resize(m * chunks, Chunk::ZERO);
+        if self.floats.is_empty() {
+            return;
+        }
+        let blocks: Vec<_> = self.floats.chunks_mut(FLOAT_TOKENS * chunks).map(Mutex::new).collect();
+        pool.parallel(blocks.len(), &|b| {
+            let to = &mut *blocks[b].lock().expect("each block is locked once");
+            let tokens = x[b * FLOAT_TOKENS * cols..].chunks_exact(cols).take(to.len() / chunks);
+            let tokens: Vec<_> = tokens.map(ActRow::float).collect();
+            // SAFETY: `linear_with` has checked that the instruction set is there; `to` has the tokens' place.
+            unsafe { pack(&tokens, to) };
+        });
+    }
 }
 
 /// The activations of a call in every format that its weights need.
@@ -124,11 +169,20 @@ struct Activations<'a> {
 impl Activations<'_> {
     fn row(&self, format: ActFormat, index: usize) -> ActRow<'_> {
         match format {
-            ActFormat::F32 => {
-                ActRow { x: &self.x[index * self.cols..][..self.cols], q: &[], d: &[], sums: &[] }
-            }
+            ActFormat::F32 => ActRow::float(&self.x[index * self.cols..][..self.cols]),
             ActFormat::Q8x32 => self.scratch.q8x32.row(format, index, self.cols),
             ActFormat::Q8x256 => self.scratch.q8x256.row(format, index, self.cols),
+        }
+    }
+
+    /// The rearranged form of a block of tokens, where there is one.
+    fn packed(&self, format: ActFormat, tokens: Range<usize>) -> &[Chunk] {
+        match format {
+            ActFormat::F32 => {
+                let chunks = self.cols.div_ceil(Chunk::FLOATS);
+                self.scratch.floats.get(tokens.start * chunks..tokens.end * chunks).unwrap_or_default()
+            }
+            _ => &[],
         }
     }
 }
@@ -190,14 +244,8 @@ fn tokens_per_block(format: ActFormat, cols: usize) -> usize {
     }
 }
 
-fn multiply(
-    isa: Isa,
-    pool: &ThreadPool,
-    acts: &Activations<'_>,
-    weights: &[Matrix<'_>],
-    out: &mut [&mut [f32]],
-) {
-    let outputs: Vec<Output> = out.iter_mut().map(|out| Output(out.as_mut_ptr())).collect();
+/// `outputs`: `[m, rows]` of each matrix.
+fn multiply(isa: Isa, pool: &ThreadPool, acts: &Activations<'_>, weights: &[Matrix<'_>], outputs: &[Output]) {
     let tasks = tasks(isa, pool.threads(), weights, acts.m);
     pool.parallel(tasks.len(), &|index| {
         let task = &tasks[index];
@@ -244,8 +292,8 @@ impl Work<'_> {
     fn write(&self, t: usize, first: usize, dots: &[f32]) {
         let rows = self.weight.rows();
         assert!(t < self.acts.m && first + dots.len() <= rows);
-        // SAFETY: the output is `[m, rows]` by the check in `linear_with`, and the place is inside by the one above;
-        // no other task has these rows.
+        // SAFETY: the output is `[m, rows]` by the slice that `linear_with` took, and the place is inside by the check
+        // above; no other task has these rows.
         unsafe { std::ptr::copy_nonoverlapping(dots.as_ptr(), self.out.0.add(t * rows + first), dots.len()) };
     }
 
@@ -265,10 +313,10 @@ impl Work<'_> {
 
     /// Rows rearranged first.
     fn run_panels(&self, format: ActFormat, kernel: PanelKernel) {
-        PANELS.with_borrow_mut(|panels| {
+        PANELS.with_borrow_mut(|(panels, dots)| {
             let groups: Vec<_> = self.row_groups().collect();
             panels.resize_with(groups.len().max(panels.len()), Panel::default);
-            for (group, panel) in groups.iter().zip(&mut *panels) {
+            for (group, panel) in groups.iter().zip(panels.iter_mut()) {
                 // SAFETY: `linear_with` has checked that the instruction set is there; `rows` are whole rows.
                 unsafe { (kernel.pack)(group.rows, group.count, panel) };
             }
@@ -276,13 +324,15 @@ impl Work<'_> {
             let step = tokens_per_block(format, self.acts.cols);
             for start in (0..self.acts.m).step_by(step) {
                 let tokens = start..self.acts.m.min(start + step);
-                let x: Vec<ActRow<'_>> = tokens.clone().map(|t| self.acts.row(format, t)).collect();
-                let mut dots = vec![[0.0; PANEL_ROWS]; panels.len() * x.len()];
+                let rows: Vec<ActRow<'_>> = tokens.clone().map(|t| self.acts.row(format, t)).collect();
+                let x = Tokens { rows: &rows, packed: self.acts.packed(format, tokens.clone()) };
+                // What was there before is not read.
+                dots.resize(panels.len() * rows.len(), [0.0; PANEL_ROWS]);
                 // SAFETY: `linear_with` has checked that the instruction set is there; the panels were packed from
                 // rows of `cols` elements, as many as the activations have.
-                unsafe { (kernel.multiply)(panels, &x, &mut dots) };
-                for (group, dots) in groups.iter().zip(dots.chunks_exact(x.len())) {
-                    for (t, dots) in tokens.clone().zip(dots) {
+                unsafe { (kernel.multiply)(panels, x, dots) };
+                for (i, t) in tokens.enumerate() {
+                    for (group, dots) in groups.iter().zip(dots[i..].iter().step_by(rows.len())) {
                         // A copy of a known size is two instructions.
                         match group.count {
                             PANEL_ROWS => self.write(t, group.first, dots),

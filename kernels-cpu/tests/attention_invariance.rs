@@ -108,6 +108,21 @@ fn segments_do_not_depend_on_chunks() {
     }
 }
 
+/// Few threads take more rows at a time than many do.
+#[test]
+fn rows_do_not_depend_on_the_size_of_tasks() {
+    let mut random = Random(5);
+    for ty in KV_TYPES {
+        let layout = KvLayout::new(ty, 32, 8, 32).unwrap();
+        let cache = Cache::new(&mut random, layout, &[400]);
+        let visible = [vec![0..400; 400]];
+        let q = random.floats(400 * 8 * 32);
+        let queries = Queries { q: &q, n_heads: 8, scale: 0.125 };
+        let one = bits(&run(Isa::best(), 1, &cache, &queries, &visible));
+        assert!(one == bits(&run(Isa::best(), 2, &cache, &queries, &visible)), "{ty:?}");
+    }
+}
+
 /// A batch gives each sequence what it gets alone, on any number of threads and any instruction set.
 #[test]
 fn batch_equals_single_on_every_isa() {

@@ -62,6 +62,32 @@ fn every_isa_equals_scalar() {
     }
 }
 
+/// More of everything than the kernels take at once: elements, panels, tokens of a block, tokens of a call.
+#[test]
+fn large_products_equal_scalar() {
+    let mut random = Random::new(3);
+    let sizes: [(usize, usize, usize); 5] =
+        [(72, 600, 5), (9, 1100, 101), (8, 64, 1024), (8, 64, 1025), (9, 32, 2100)];
+    for ty in BlockType::ALL {
+        for (rows, cols, m) in sizes {
+            let cols = match ty.block_len() {
+                1 => cols,
+                len => cols.next_multiple_of(len),
+            };
+            let bytes = random.matrix(ty, rows, cols);
+            let matrix = Matrix::new(ty, rows, cols, &bytes).unwrap();
+            let x = random.activations(m * cols);
+            let expected = product(Isa::Scalar, &ThreadPool::new(2), &x, m, matrix);
+            for isa in vector_isas() {
+                for threads in [1, 3] {
+                    let same = product(isa, &ThreadPool::new(threads), &x, m, matrix) == expected;
+                    assert!(same, "{isa:?} {ty:?} {rows}x{cols} m={m} on {threads}");
+                }
+            }
+        }
+    }
+}
+
 /// The largest integers that each format and the activations can hold meet everywhere: no sum may overflow.
 #[test]
 fn extreme_codes_equal_scalar() {

@@ -7,6 +7,8 @@ use crate::kv::{Q8_0_BYTES, Q8_0_LEN};
 
 /// Rows of equal width.
 pub(super) trait Rows: Copy {
+    /// Octets that share a step and are best read together.
+    const BLOCK_OCTETS: usize = 1;
     /// Elements `8 * octet ..` of row `row`.
     ///
     /// # Safety
@@ -142,6 +144,7 @@ half_rows!(
 );
 
 impl Rows for Q8Rows<'_> {
+    const BLOCK_OCTETS: usize = Q8_0_LEN / 8;
     #[inline(always)]
     unsafe fn octet<S: Simd>(self, s: S, row: usize, octet: usize) -> S::F {
         let (block, octet) = (octet / 4, octet % 4);

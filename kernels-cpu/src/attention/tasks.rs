@@ -15,8 +15,9 @@ use crate::pool::ThreadPool;
 /// one long row, and joining costs nothing beside so many positions.
 const SPAN: usize = 512;
 
-/// Query rows of a task: enough to share the widening of keys and values, few enough to stay in the near caches.
-const TASK_ROWS: usize = 96;
+/// Query rows of a task: enough to share the widening of keys and values, few enough to stay in the near caches. The
+/// larger number where it leaves every thread several tasks.
+const TASK_ROWS: [usize; 2] = [384, 96];
 
 /// A call whose sizes fit together.
 pub(super) struct Problem<'a> {
@@ -70,7 +71,7 @@ impl<'a> Problem<'a> {
     }
 
     pub(super) fn run(&self, isa: Isa, pool: &ThreadPool, out: &mut [f32]) {
-        let tasks = self.tasks();
+        let tasks = self.tasks(self.tokens_per_task(pool.threads()));
         let out = Pieces::new(out);
         if tasks.len() >= 4 * pool.threads() || tasks.iter().all(|task| task.spans.len() <= 1) {
             pool.parallel(tasks.len(), &|index| {
@@ -99,24 +100,28 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Those with most to see come first, as the threads then end together.
-    fn tasks(&self) -> Vec<Task> {
-        let tokens_per_task = (TASK_ROWS / self.group).max(1);
+    fn tokens_per_task(&self, threads: usize) -> usize {
+        let [most, least] = TASK_ROWS.map(|rows| (rows / self.group).max(1));
+        let tokens: usize = self.sequences.iter().map(|rows| rows.visible.len()).sum();
+        if tokens / most * self.view.n_kv_heads >= 8 * threads { most } else { least }
+    }
+
+    /// The tasks of a key head follow each other, so that its keys and values stay near; of these, those with most to see
+    /// come first, as the threads then end together.
+    fn tasks(&self, tokens_per_task: usize) -> Vec<Task> {
         let span = (self.tiles_per_span() * self.view.tile_len) as u32;
         let mut tasks = Vec::new();
         for (sequence, rows) in self.sequences.iter().enumerate() {
-            for chunk in (0..rows.visible.len().div_ceil(tokens_per_task)).rev() {
-                let start = chunk * tokens_per_task;
-                let tokens = start..(start + tokens_per_task).min(rows.visible.len());
-                let visible = || rows.visible[tokens.clone()].iter().filter(|visible| !visible.is_empty());
-                let first = visible().map(|visible| visible.start / span).min().unwrap_or(0) as usize;
-                let end = visible().map(|visible| visible.end.div_ceil(span)).max().unwrap_or(0) as usize;
-                tasks.extend((0..self.view.n_kv_heads).map(|kv_head| Task {
-                    sequence,
-                    kv_head,
-                    tokens: tokens.clone(),
-                    spans: first..end,
-                }));
+            for kv_head in 0..self.view.n_kv_heads {
+                for chunk in (0..rows.visible.len().div_ceil(tokens_per_task)).rev() {
+                    let start = chunk * tokens_per_task;
+                    let tokens = start..(start + tokens_per_task).min(rows.visible.len());
+                    let visible =
+                        || rows.visible[tokens.clone()].iter().filter(|visible| !visible.is_empty());
+                    let first = visible().map(|visible| visible.start / span).min().unwrap_or(0) as usize;
+                    let end = visible().map(|visible| visible.end.div_ceil(span)).max().unwrap_or(0) as usize;
+                    tasks.push(Task { sequence, kv_head, tokens, spans: first..end });
+                }
             }
         }
         tasks

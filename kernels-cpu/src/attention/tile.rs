@@ -59,15 +59,14 @@ unsafe fn score_positions<S: Simd, R: Rows, const N: usize, const P: usize>(
         rows[i] = (p + i).min(last);
     }
     let mut sums = [[s.splat(0.0); P]; N];
-    // Four octets at a time, so that a q8_0 block's step is widened once.
-    let quads = if S::WIDE_TILES { octets / 4 } else { 0 };
-    for quad in 0..quads {
-        for octet in 4 * quad..4 * quad + 4 {
+    let blocks = octets / R::BLOCK_OCTETS;
+    for block in 0..blocks {
+        for octet in R::BLOCK_OCTETS * block..R::BLOCK_OCTETS * (block + 1) {
             // SAFETY: the caller's promise.
             unsafe { score_octet(s, q, keys, rows, octet, &mut sums) };
         }
     }
-    for octet in 4 * quads..octets {
+    for octet in R::BLOCK_OCTETS * blocks..octets {
         // SAFETY: the caller's promise.
         unsafe { score_octet(s, q, keys, rows, octet, &mut sums) };
     }

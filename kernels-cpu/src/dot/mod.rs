@@ -49,7 +49,7 @@ pub(crate) struct Kernel {
     pub panel: Option<PanelKernel>,
 }
 
-/// A pair of kernels that first rearrange eight rows and then multiply them with many tokens.
+/// Kernels that first rearrange eight rows and then multiply them with many tokens.
 #[derive(Clone, Copy)]
 pub(crate) struct PanelKernel {
     /// Rearranges `row_count` > 0 rows.
@@ -57,12 +57,29 @@ pub(crate) struct PanelKernel {
     /// # Safety
     /// The instruction set must be available and `rows` must be whole rows.
     pub pack: unsafe fn(rows: &[u8], row_count: usize, panel: &mut Panel),
+    /// Rearranges tokens, where `multiply` wants that.
+    pub pack_tokens: Option<PackTokens>,
     /// Dot products of the rows of panels with tokens: `out` is `[panels, tokens]`.
     ///
     /// # Safety
     /// The instruction set must be available, `panels` come from this pair's `pack`, and each of `x` have as many
     /// elements as their rows, in the kernel's format.
-    pub multiply: unsafe fn(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]),
+    pub multiply: unsafe fn(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]),
+}
+
+/// Rearranges tokens into a chunk per token and eight elements, the last filled with zeros.
+///
+/// # Safety
+/// The instruction set must be available, the tokens of equal length, and `to` as long as they ask for.
+pub(crate) type PackTokens = unsafe fn(x: &[ActRow<'_>], to: &mut [Chunk]);
+
+/// Tokens that panels are multiplied with.
+#[derive(Clone, Copy)]
+pub(crate) struct Tokens<'a> {
+    /// In the kernel's format.
+    pub rows: &'a [ActRow<'a>],
+    /// What [`PanelKernel::pack_tokens`] made of them, if there is one.
+    pub packed: &'a [Chunk],
 }
 
 /// Eight rows in a layout that their [`PanelKernel`] knows.
@@ -76,10 +93,17 @@ pub(crate) struct Panel {
 #[repr(C, align(32))]
 pub(crate) struct Chunk([u8; 32]);
 
+impl Chunk {
+    /// Elements of f32.
+    pub(crate) const FLOATS: usize = 8;
+    /// All zeros.
+    pub(crate) const ZERO: Self = Self([0; 32]);
+}
+
 impl Panel {
     /// Makes the panel `len` chunks long; their contents are whatever was there before.
     pub(crate) fn resize(&mut self, len: usize) -> &mut [Chunk] {
-        self.chunks.resize(len, Chunk([0; 32]));
+        self.chunks.resize(len, Chunk::ZERO);
         &mut self.chunks
     }
 

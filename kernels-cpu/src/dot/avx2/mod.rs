@@ -3,6 +3,7 @@
 mod codes256;
 mod codes32;
 mod float;
+mod float_panel;
 mod panel;
 mod quantize;
 mod rows;
@@ -30,7 +31,7 @@ pub(super) fn kernel(ty: BlockType) -> Kernel {
     }
     macro_rules! floats {
         ($F:ty) => {
-            Kernel { format, rows: float::rows::<$F>, panel: Some(float::kernel::<$F>()) }
+            Kernel { format, rows: float::rows::<$F>, panel: Some(float_panel::kernel::<$F>()) }
         };
     }
     match ty {

@@ -11,14 +11,14 @@ use super::codes256::Codes256;
 use super::rows::{row_starts, to_array};
 use super::vector::*;
 use crate::activations::ActRow;
-use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS};
+use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, Tokens};
 
 pub(super) const fn kernel32<F: Codes32>() -> PanelKernel {
-    PanelKernel { pack: pack32::<F>, multiply: by_tiles32::<F> }
+    PanelKernel { pack: pack32::<F>, pack_tokens: None, multiply: by_tiles32::<F> }
 }
 
 pub(super) const fn kernel256<F: Codes256>() -> PanelKernel {
-    PanelKernel { pack: pack256::<F>, multiply: by_tiles256::<F> }
+    PanelKernel { pack: pack256::<F>, pack_tokens: None, multiply: by_tiles256::<F> }
 }
 
 /// Chunks of a block of 32 in a panel: 8 of codes, then f32 scales, then f32 minima if any.
@@ -190,9 +190,9 @@ macro_rules! pairs {
 /// # Safety
 /// As [`PanelKernel::multiply`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn by_tiles32<F: Codes32>(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]) {
-    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.len())) {
-        for (x, out) in tiles(x, out) {
+unsafe fn by_tiles32<F: Codes32>(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]) {
+    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.rows.len())) {
+        for (x, out) in tiles(x.rows, out) {
             // SAFETY: by this function's contract.
             let dots = unsafe { multiply32::<F>(panel, &x) };
             out.copy_from_slice(&dots[..out.len()]);
@@ -203,9 +203,9 @@ unsafe fn by_tiles32<F: Codes32>(panels: &[Panel], x: &[ActRow<'_>], out: &mut [
 /// # Safety
 /// As [`PanelKernel::multiply`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn by_tiles256<F: Codes256>(panels: &[Panel], x: &[ActRow<'_>], out: &mut [[f32; PANEL_ROWS]]) {
-    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.len())) {
-        for (x, out) in tiles(x, out) {
+unsafe fn by_tiles256<F: Codes256>(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]) {
+    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.rows.len())) {
+        for (x, out) in tiles(x.rows, out) {
             // SAFETY: by this function's contract.
             let dots = unsafe { multiply256::<F>(panel, &x) };
             out.copy_from_slice(&dots[..out.len()]);
