@@ -23,7 +23,7 @@ for option in "$@"; do
     *) echo "unknown option $option" >&2; exit 2 ;;
   esac
 done
-models=gpu-report-models
+models=gpu-report-models failed=0
 mkdir -p "$models"
 [ -n "$keep" ] || trap 'rm -rf "$models"' EXIT
 
@@ -44,7 +44,7 @@ bench() { # FILE NAME ARGS...
   local file=$1 name=$2; shift 2
   echo "## $name: ember bench $*"
   echo
-  "$ember" bench -m "$file" --backend "$backend" -r "$repeat" "$@" || echo "failed with status $?"
+  "$ember" bench -m "$file" --backend "$backend" -r "$repeat" "$@" || { echo "failed with status $?"; failed=1; }
   echo
 }
 
@@ -65,3 +65,4 @@ for type in q8_0 q4_k_m; do
   [ -n "$quick" ] || measure qwen3 8b "$type"
   [ -n "$quick" ] || measure mistral3 24b "$type"
 done
+exit $failed
