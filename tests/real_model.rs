@@ -13,7 +13,7 @@ fn agrees_with_llama_cpp() {
 #[test]
 fn knows_the_capital_of_france() {
     let output = Command::new(env!("CARGO_BIN_EXE_ember"))
-        .args(["run", "--raw", "--max-tokens", "8", "-m"])
+        .args(["run", "--backend", "ndarray", "--raw", "--max-tokens", "8", "-m"])
         .arg(real_support::model(SMOLLM2))
         .arg("The capital of France is")
         .output()

@@ -1,5 +1,7 @@
 //! Every kernel of a device against the CPU.
 use anyhow::Result;
+use burn_cubecl::cubecl::Runtime;
+use ember_kernels_cubecl::Gpu;
 use ember_loaders::gguf::GgmlType;
 use ember_models::backend::Backend;
 use ember_models::backend::conformance;
@@ -12,11 +14,13 @@ const F32_LIMIT: f32 = 1e-5;
 const F16_LIMIT: f32 = 3e-3;
 
 /// See [`check`](super::check).
-pub fn check<B: Backend>(
-    device: &B::Device,
-    has_matrix_units: bool,
-    report: &mut dyn FnMut(bool, String),
-) -> Result<()> {
+pub fn check<R, B>(device: &R::Device, report: &mut dyn FnMut(bool, String)) -> Result<()>
+where
+    R: Runtime,
+    B: Backend<Device = R::Device>,
+{
+    // Whether the products use matrix units.
+    let has_matrix_units = Gpu::<R>::new(R::client(device)).caps().matrix.is_some();
     let report = &mut |finding: conformance::Finding| report(finding.holds(), finding.to_string());
     conformance::operations::<B>(device, report)?;
     for (seed, &ty) in GgmlType::ALL.iter().enumerate() {

@@ -3,7 +3,7 @@ use super::encoder::PixtralEncoder;
 use super::{Floor, Placed, PlacementOptions, load};
 use crate::engine::vision::ImageEncoder;
 use crate::engine::{EngineError, Runner, RunnerOutput};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
@@ -62,11 +62,6 @@ fn watched_load<B: Backend, T>(device: &B::Device, load: impl FnOnce() -> Result
     }
 }
 
-/// Whether the products use matrix units.
-pub fn has_matrix_units<R: Runtime>(device: &R::Device) -> bool {
-    Gpu::<R>::new(R::client(device)).caps().matrix.is_some()
-}
-
 /// See [`floor`](super::floor).
 pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor> {
     let floor = probe::floor(&Gpu::<R>::new(R::client(device)));
@@ -75,24 +70,6 @@ pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor> {
     }
     let probe::Floor { copy_bytes_per_second, operations_per_second } = floor?;
     Ok(Floor { bytes_per_second: copy_bytes_per_second, operations_per_second })
-}
-
-/// Storage buffers of a kernel: those of the rotation, without the one that CubeCL adds. WebGPU guarantees one less, but
-/// native devices offer many more.
-const BUFFERS: u32 = 8;
-
-/// Refuses a device that the kernels do not fit.
-///
-/// # Errors
-/// Names what the device lacks.
-pub fn check_limits<R: Runtime>(client: &ComputeClient<R>) -> Result<()> {
-    let offered = client.properties().hardware.max_bindings;
-    if offered < BUFFERS {
-        bail!(
-            "this device offers kernels {offered} storage buffers, Ember needs {BUFFERS}: use another device or --backend ndarray"
-        );
-    }
-    Ok(())
 }
 
 /// Prepares CubeCL before its first use: compiled kernels go to a cache on disk, and a panic on a device's thread is kept

@@ -178,12 +178,12 @@ pub fn check(backend: BackendKind, device: usize, report: &mut dyn FnMut(bool, S
         #[cfg(all(feature = "cuda", feature = "ndarray"))]
         BackendKind::Cuda => {
             let (device, _) = cuda::open(device)?;
-            check::check::<cuda::Cuda>(&device, gpu::has_matrix_units::<cuda::Runtime>(&device), report)
+            check::check::<cuda::Runtime, cuda::Cuda>(&device, report)
         }
         #[cfg(all(any(feature = "vulkan", feature = "metal", feature = "wgpu"), feature = "ndarray"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
             let (device, _) = wgpu::open(backend, device)?;
-            check::check::<wgpu::Wgpu>(&device, gpu::has_matrix_units::<wgpu::Runtime>(&device), report)
+            check::check::<wgpu::Runtime, wgpu::Wgpu>(&device, report)
         }
         _ => {
             let _ = (device, report);

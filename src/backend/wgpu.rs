@@ -3,6 +3,7 @@ use super::{BackendKind, DeviceInfo, gpu};
 use anyhow::{Result, bail};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime as _;
+use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::future::block_on;
 use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi, Metal, Vulkan};
 use burn_wgpu::{RuntimeOptions, WgpuDevice, WgpuRuntime, init_setup};
@@ -50,8 +51,26 @@ pub fn open(backend: BackendKind, index: usize) -> Result<(WgpuDevice, String)> 
     }
     let (adapter, device) = adapters.swap_remove(index);
     set_up(backend, &device);
-    gpu::check_limits(&WgpuRuntime::client(&device))?;
+    check_limits(&WgpuRuntime::client(&device))?;
     Ok((device, adapter.name))
+}
+
+/// Storage buffers of a kernel: those of the rotation, without the one that CubeCL adds. WebGPU guarantees one less, but
+/// native devices offer many more.
+const BUFFERS: u32 = 8;
+
+/// Refuses a device that the kernels do not fit.
+///
+/// # Errors
+/// Names what the device lacks.
+fn check_limits(client: &ComputeClient<WgpuRuntime>) -> Result<()> {
+    let offered = client.properties().hardware.max_bindings;
+    if offered < BUFFERS {
+        bail!(
+            "this device offers kernels {offered} storage buffers, Ember needs {BUFFERS}: use another device or --backend ndarray"
+        );
+    }
+    Ok(())
 }
 
 /// Opens the device with the backend's graphics API, once.

@@ -146,7 +146,8 @@ pub fn assert_agrees(model_file: &str, golden_file: &str) {
 pub fn assert_memory_is_bounded(name: &str) {
     let model = model(name);
     let output = Command::new(env!("CARGO_BIN_EXE_ember"))
-        .args(["bench", "-p", "512", "-n", "16", "-r", "1", "-o", "json", "--ctx-size", "2048", "-m"])
+        .args(["bench", "--backend", "ndarray", "-p", "512", "-n", "16", "-r", "1", "-o", "json"])
+        .args(["--ctx-size", "2048", "-m"])
         .arg(&model)
         .output()
         .expect("the binary runs");
