@@ -1,9 +1,46 @@
 //! Ember: an inference engine for Mistral 3 (with images) and Qwen3 GGUF files on Burn.
 //!
-//! The models live in `ember-models`, the file formats in `ember-loaders`; this crate holds what turns them into a
-//! program: the [`engine`] (sequences, KV blocks, generation), [`sampling`], [`chat`] templates. The command line is the binary.
+//! A [`Model`] is opened from a GGUF file, a [`Session`] is a conversation with it, and an [`Answer`] an iterator over the
+//! text as it is generated:
+//!
+//! ```no_run
+//! use ember::{AnswerOptions, Model, ModelOptions};
+//!
+//! let mut model = Model::open("model.gguf", ModelOptions::default())?;
+//! let mut session = model.session(AnswerOptions::default())?;
+//! let mut answer = session.say("Why is the sky blue?", &[])?;
+//! for piece in &mut answer {
+//!     print!("{}", piece?.content);
+//! }
+//! let result = answer.finish()?;
+//! println!("\n{} tokens, {:?}", result.tokens.len(), result.ending);
+//! # Ok::<(), ember::Error>(())
+//! ```
+//!
+//! The modules themselves are in `ember-models`, the file formats in `ember-loaders`. Below the session lie the [`engine`]
+//! (sequences, KV blocks, generation), [`sampling`] and [`chat`] templates. The command line is a client of this library.
+mod answer;
 pub mod backend;
+mod bytes;
 pub mod chat;
 pub mod engine;
+mod error;
+mod model;
+mod progress;
 pub mod sampling;
+mod session;
+mod settings;
 pub mod synth;
+mod text_model;
+mod vision;
+
+pub use answer::{Answer, AnswerResult, Ending};
+pub use bytes::DecimalBytes;
+pub use chat::{Message, TextDelta};
+pub use error::{Error, ProjectorError};
+pub use model::{DEFAULT_CONTEXT, Model, ModelFiles, ModelOptions};
+pub use progress::{OnProgress, Progress, Reporter};
+pub use session::Session;
+pub use settings::{AnswerOptions, AnswerSettings, MAX_TOKENS, MAX_TOKENS_THINKING};
+pub use text_model::{Conversation, TextModel};
+pub use vision::{EncodedImages, ImageFile, VisionModel};

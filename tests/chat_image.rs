@@ -81,7 +81,7 @@ fn images_become_their_rows_and_text_stays_text() {
     for name in TEMPLATES {
         let unplaced = prompt(&template(name), &conversation());
         let mut placed = unplaced.clone();
-        placed.place_images(&tokens, &grids).unwrap_or_else(|error| panic!("{name}: {error}"));
+        placed.expand_images(&tokens, &grids).unwrap_or_else(|error| panic!("{name}: {error}"));
         let added: usize = grids.iter().map(|grid| grid.tokens() - 1).sum();
         assert_eq!(placed.ids.len(), unplaced.ids.len() + added, "{name}");
         for (&start, &grid) in placed.image_starts.iter().zip(&grids) {
@@ -90,7 +90,7 @@ fn images_become_their_rows_and_text_stays_text() {
         assert_eq!(tokens.find(&placed.ids, &grids), Ok(placed.image_starts), "{name}");
         let ends = placed.ids.iter().filter(|&&id| id == tokens.end).count();
         assert_eq!(ends, 3, "{name}: a user's [IMG_END] became a token");
-        let wrong = unplaced.clone().place_images(&tokens, &grids[..2]).unwrap_err();
+        let wrong = unplaced.clone().expand_images(&tokens, &grids[..2]).unwrap_err();
         assert_eq!(wrong, ImagePromptError::Count { places: 3, images: 2 }, "{name}");
     }
 }

@@ -1,13 +1,13 @@
 //! Streamed text assembly: the result never depends on how the text is cut.
 
-use ember::chat::{ReasoningTags, StreamDecoder, TextDelta};
+use ember::chat::{AnswerSplitter, ReasoningTags, TextDelta};
 
 fn tags() -> ReasoningTags {
     ReasoningTags { open: "<think>".into(), close: "</think>".into() }
 }
 
 /// Feeds the pieces and returns the reasoning, the content and the stop string.
-fn decode(mut decoder: StreamDecoder, pieces: &[&str]) -> (String, String, Option<String>) {
+fn decode(mut decoder: AnswerSplitter, pieces: &[&str]) -> (String, String, Option<String>) {
     let mut all = TextDelta::default();
     for piece in pieces {
         let delta = decoder.push(piece);
@@ -43,7 +43,7 @@ const CASES: &[Case] = &[
 #[test]
 fn every_way_to_cut_gives_the_same_result() {
     for &(text, stops, open, reasoning, content, stop) in CASES {
-        let decoder = StreamDecoder::new(Some(tags()), open, stops.iter().map(|s| (*s).into()).collect());
+        let decoder = AnswerSplitter::new(Some(tags()), open, stops.iter().map(|s| (*s).into()).collect());
         let expected = (reasoning.to_owned(), content.to_owned(), stop.map(str::to_owned));
         let chars: Vec<(usize, char)> = text.char_indices().collect();
         assert_eq!(decode(decoder.clone(), &[text]), expected, "{text:?} whole");
@@ -60,11 +60,11 @@ fn every_way_to_cut_gives_the_same_result() {
 
 #[test]
 fn only_what_may_be_a_marker_is_held_back() {
-    let mut decoder = StreamDecoder::new(None, false, vec!["own fox".into()]);
+    let mut decoder = AnswerSplitter::new(None, false, vec!["own fox".into()]);
     assert_eq!(decoder.push("my own").content, "my ");
     assert_eq!(decoder.push(" f").content, "");
     assert_eq!(decoder.push("un").content, "own fun");
-    let mut decoder = StreamDecoder::new(Some(tags()), true, vec![]);
+    let mut decoder = AnswerSplitter::new(Some(tags()), true, vec![]);
     assert_eq!(decoder.push("Add </").reasoning, "Add");
     assert_eq!(decoder.push("b>").reasoning, " </b>");
     assert!(decoder.in_reasoning());

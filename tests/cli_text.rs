@@ -137,10 +137,13 @@ fn failures_name_the_thing_and_exit_with_1() {
         (vec!["render", "-m", &qwen, "absent.json"], "cannot read absent.json: No such file"),
         (vec!["run", "-m", &qwen, "--temp", "-1", "hi"], "temperature is -1"),
         (vec!["run", "-m", &qwen, "--no-think", "hi"], "has no switch (enable_thinking)"),
-        (vec!["run", "-m", &qwen, "--ctx-size", "5000", "hi"], "--ctx-size 5000 is beyond the 4096 tokens"),
+        (
+            vec!["run", "-m", &qwen, "--ctx-size", "5000", "hi"],
+            "a context of 5000 tokens is beyond the 4096 that the model allows: lower --ctx-size",
+        ),
         (
             vec!["run", "-m", &qwen, "--ctx-size", "8", "hi"],
-            "the prompt has 18 tokens and the context holds 8",
+            "the prompt has 18 tokens and the context holds 8: raise --ctx-size (up to 4096)",
         ),
     ] {
         let run = ember(&args);

@@ -260,10 +260,7 @@ fn images_that_cannot_be_used_are_explained_before_the_model_is_loaded() {
     let alone = cli_support::model("ministral3/f32.gguf");
     assert_contains(
         &run(&alone, "absent.png", &[]),
-        &[
-            "cannot choose the projector that reads images for",
-            "no *mmproj*.gguf beside it; name one with --mmproj",
-        ],
+        &["there is no projector (*mmproj*.gguf) that reads images beside", "name one with --mmproj"],
     );
     let other = fixture("silu-2/mmproj-f32.gguf");
     assert_contains(
@@ -290,7 +287,10 @@ fn the_projector_beside_a_model_is_found() {
     let model = folder.join("model.gguf");
     let run =
         ["run", "-m", model.to_str().unwrap(), "--raw", "--max-tokens", "2", "--image", &picture, "[IMG]"];
-    assert_contains(&error(&run), &["these do not fit", "a-mmproj.gguf: ", "width 64"]);
+    assert_contains(
+        &error(&run),
+        &["no projector beside", "a-mmproj.gguf: ", "width 64", "\nname one with --mmproj"],
+    );
     let chosen = |name: &str| {
         let ran = ember(&run).ok();
         assert_contains(&ran.stderr, &[&format!("projector {}, ", folder.join(name).display())]);
@@ -302,7 +302,7 @@ fn the_projector_beside_a_model_is_found() {
     copies(&folder, [("gelu-2/mmproj-f32.gguf", "mmproj-mistral-f32.gguf")]);
     assert_contains(
         &error(&run),
-        &["several fit; name one with --mmproj:", "Mistral.GGUF", "mistral-f32.gguf"],
+        &["several projectors beside", "Mistral.GGUF", "mistral-f32.gguf", "\nname one with --mmproj"],
     );
 }
 

@@ -1,14 +1,13 @@
 //! The engine's bookkeeping, on a runner that counts instead of a model.
 use ember::engine::{
-    Chunk, EncodedImage, Engine, EngineError, FinishReason, GenerateLimits, Generation, ImageSpan, Observer,
-    Runner, RunnerOutput, Sequence, Tokens, Wanted, generate,
+    Chunk, EncodedImage, Engine, EngineError, FinishReason, GenerateLimits, Generation, ImageSpan, Runner,
+    RunnerOutput, Sequence, Step, Tokens, Wanted,
 };
 use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::image::ImageGrid;
 use ember_models::Batch;
 use std::cell::RefCell;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -70,20 +69,7 @@ fn engine(n_blocks: usize) -> (Engine, Rc<RefCell<Vec<Batch>>>) {
     (Engine::new(Box::new(Counting { config, n_blocks, batches: batches.clone() })), batches)
 }
 
-/// Stops after a number of tokens.
-struct StopAfter(usize);
-
-impl Observer for StopAfter {
-    fn prefill(&mut self, _done: usize, _total: usize) -> ControlFlow<()> {
-        if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    fn token(&mut self, _token: u32) -> ControlFlow<()> {
-        self.0 -= 1;
-        if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
+/// Generates until the end, or until `stop_after` tokens (0: after the first chunk of the prompt).
 fn answer<'a>(
     engine: &mut Engine,
     sequence: &mut Sequence,
@@ -93,26 +79,37 @@ fn answer<'a>(
 ) -> Result<Generation, EngineError> {
     let limits = GenerateLimits { max_tokens, end_tokens: vec![20] };
     let mut sampler = Sampler::new(SamplingParams::default()).expect("greedy is valid");
-    generate(engine, sequence, prompt, &mut sampler, &limits, &mut StopAfter(stop_after))
+    let mut generation = Generation::start(engine, sequence, prompt, limits)?;
+    loop {
+        let step = generation.advance(engine, sequence, &mut sampler)?;
+        let stops = match step {
+            Step::Prefill { .. } => stop_after == 0,
+            Step::Token(_) => generation.tokens().len() == stop_after,
+            Step::End(_) => true,
+        };
+        if stops {
+            return Ok(generation);
+        }
+    }
 }
 
 #[test]
 fn a_generation_ends_for_the_reason_it_names() {
     let cases = [
-        (&[1, 2, 3][..], 5, 99, FinishReason::MaxTokens, vec![4, 5, 6, 7, 8]),
-        (&[17], 9, 99, FinishReason::EndOfGeneration, vec![18, 19]),
-        (&[19], 9, 99, FinishReason::EndOfGeneration, vec![]),
-        (&[1, 2], 9, 2, FinishReason::Stopped, vec![3, 4]),
-        (&[1, 2], 9, 0, FinishReason::Stopped, vec![]),
-        (&[1, 2], 0, 99, FinishReason::MaxTokens, vec![]),
+        (&[1, 2, 3][..], 5, 99, Some(FinishReason::MaxTokens), vec![4, 5, 6, 7, 8]),
+        (&[17], 9, 99, Some(FinishReason::EndOfGeneration), vec![18, 19]),
+        (&[19], 9, 99, Some(FinishReason::EndOfGeneration), vec![]),
+        (&[1, 2], 9, 2, None, vec![3, 4]),
+        (&[1, 2], 9, 0, None, vec![]),
+        (&[1, 2], 0, 99, Some(FinishReason::MaxTokens), vec![]),
         // Eight slots: two prompt tokens, six generated ones in the cache, a seventh that was only sampled.
-        (&[1, 2], 99, 99, FinishReason::ContextFull, vec![3, 4, 5, 6, 7, 8, 9]),
+        (&[1, 2], 99, 99, Some(FinishReason::ContextFull), vec![3, 4, 5, 6, 7, 8, 9]),
     ];
     for (prompt, max_tokens, stop_after, reason, tokens) in cases {
         let (mut engine, _) = engine(2);
         let mut sequence = Sequence::default();
         let generation = answer(&mut engine, &mut sequence, prompt, max_tokens, stop_after).expect("it fits");
-        assert_eq!((generation.finish_reason, generation.tokens), (reason, tokens), "{prompt:?}");
+        assert_eq!((generation.finish_reason(), generation.tokens()), (reason, &tokens[..]), "{prompt:?}");
     }
 }
 
@@ -121,15 +118,15 @@ fn the_common_prefix_is_not_run_again() {
     let (mut engine, batches) = engine(8);
     let mut sequence = Sequence::default();
     let first = answer(&mut engine, &mut sequence, &[1, 2, 3], 3, 99).expect("it fits");
-    assert_eq!((first.cached_tokens, sequence.tokens()), (0, &[1, 2, 3, 4, 5][..]));
+    assert_eq!((first.cached_tokens(), sequence.tokens()), (0, &[1, 2, 3, 4, 5][..]));
     batches.borrow_mut().clear();
     let second = answer(&mut engine, &mut sequence, &[1, 2, 3, 4, 5, 6, 30], 1, 99).expect("it fits");
-    assert_eq!((second.cached_tokens, second.prompt_tokens), (5, 7));
+    assert_eq!((second.cached_tokens(), second.prompt_tokens()), (5, 7));
     assert_eq!(batches.borrow()[0].tokens, [6, 30]);
     assert_eq!(batches.borrow()[0].positions, [5, 6]);
     batches.borrow_mut().clear();
     let other = answer(&mut engine, &mut sequence, &[1, 2, 9], 1, 99).expect("it fits");
-    assert_eq!((other.cached_tokens, batches.borrow()[0].tokens.clone()), (2, vec![9]));
+    assert_eq!((other.cached_tokens(), batches.borrow()[0].tokens.clone()), (2, vec![9]));
 }
 
 #[test]
@@ -160,16 +157,10 @@ fn greedy_answers_ask_for_one_token_and_penalties_for_all_logits() {
         let (mut engine, batches) = engine(8);
         let mut sampler = Sampler::new(params).expect("valid settings");
         let limits = GenerateLimits { max_tokens: 3, end_tokens: Vec::new() };
-        let answer = generate(
-            &mut engine,
-            &mut Sequence::default(),
-            &[1, 2],
-            &mut sampler,
-            &limits,
-            &mut StopAfter(9),
-        )
-        .expect("it fits");
-        assert_eq!(answer.tokens, [3, 4, 5]);
+        let mut sequence = Sequence::default();
+        let mut answer = Generation::start(&mut engine, &mut sequence, &[1, 2], limits).expect("it fits");
+        answer.run(&mut engine, &mut sequence, &mut sampler).expect("it fits");
+        assert_eq!(answer.tokens(), [3, 4, 5]);
         for batch in batches.borrow().iter() {
             assert_eq!((batch.likeliest_rows.len(), batch.logits_rows.len()), (picks, 1 - picks));
             assert_eq!(batch.likeliest, picks);
@@ -270,7 +261,7 @@ fn another_image_of_the_same_size_is_run_from_its_first_token_on() {
     let mut cached = |images: &[ImageSpan]| {
         batches.borrow_mut().clear();
         let prompt = Tokens { ids: &ids, images };
-        let cached = answer(&mut engine, &mut sequence, prompt, 1, 99).expect("it fits").cached_tokens;
+        let cached = answer(&mut engine, &mut sequence, prompt, 1, 99).expect("it fits").cached_tokens();
         let inputs = inputs(&batches.borrow());
         assert_eq!(inputs.len(), ids.len() - cached);
         (cached, inputs.into_iter().find_map(Result::err))
@@ -292,14 +283,14 @@ fn a_prompt_stopped_within_an_image_can_be_followed_by_one_with_another_image() 
         let prompt = Tokens { ids: &ids, images: &images };
         answer(&mut engine, &mut sequence, prompt, 1, stop_after).expect("it fits")
     };
-    assert_eq!(run(1, 0).finish_reason, FinishReason::Stopped);
+    assert_eq!(run(1, 0).finish_reason(), None);
     assert_eq!(batches.borrow().iter().map(Batch::len).sum::<usize>(), 5, "stopped after three cells");
-    assert_eq!(run(2, 99).cached_tokens, 2);
+    assert_eq!(run(2, 99).cached_tokens(), 2);
     let cells = inputs(&batches.borrow()[1..]).into_iter().filter_map(Result::err);
     assert_eq!(cells.take(2).collect::<Vec<_>>(), [200.0, 201.0]);
     batches.borrow_mut().clear();
-    assert_eq!(run(1, 0).cached_tokens, 2);
-    assert_eq!(run(1, 99).cached_tokens, 7, "the image goes on where it was cut");
+    assert_eq!(run(1, 0).cached_tokens(), 2);
+    assert_eq!(run(1, 99).cached_tokens(), 7, "the image goes on where it was cut");
 }
 
 #[test]

@@ -3,8 +3,7 @@ use ember::backend::{BackendKind, KvType, PlacementOptions, place, place_project
 use ember::chat::ImageTokens;
 use ember::engine::vision::{DEFAULT_CACHE_BYTES, ImageCache, ImageEncoder, PreparedImage};
 use ember::engine::{
-    EncodedImage, Engine, EngineError, GenerateLimits, ImageSpan, Observer, Sequence, Tokens, Wanted,
-    generate,
+    EncodedImage, Engine, EngineError, GenerateLimits, Generation, ImageSpan, Sequence, Tokens, Wanted,
 };
 use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::Checkpoint;
@@ -12,7 +11,6 @@ use ember_loaders::image::{ImageGrid, PixelValues, RgbImage};
 use ember_loaders::projector::{PixtralConfig, Projector};
 use safetensors::SafeTensors;
 use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -162,18 +160,6 @@ fn logits_with_transformers_embeddings_are_transformers() {
     }
 }
 
-struct Silent;
-
-impl Observer for Silent {
-    fn prefill(&mut self, _done: usize, _total: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn token(&mut self, _token: u32) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
-
 /// An image of 2 x 3 cells of 28 pixels.
 fn photograph(projector: &Projector, seed: usize) -> PreparedImage {
     let (width, height) = (84, 56);
@@ -211,9 +197,10 @@ fn the_same_prompt_with_another_image_of_the_same_size_gives_the_other_images_lo
     let limits = GenerateLimits { max_tokens: 1, end_tokens: Vec::new() };
     for (images, cached) in [(&first, 0), (&second, 4), (&first, 4), (&first, ids.len() - 1)] {
         let prompt = Tokens { ids: &ids, images };
-        let answer = generate(&mut engine, &mut sequence, prompt, &mut sampler, &limits, &mut Silent)
-            .expect("it fits");
-        assert_eq!(answer.cached_tokens, cached);
+        let mut answer =
+            Generation::start(&mut engine, &mut sequence, prompt, limits.clone()).expect("it fits");
+        answer.run(&mut engine, &mut sequence, &mut sampler).expect("it fits");
+        assert_eq!(answer.cached_tokens(), cached);
         // The last token once more, for its logits.
         engine.truncate(&mut sequence, ids.len() - 1);
         let last = Tokens { ids: &ids[ids.len() - 1..], images };

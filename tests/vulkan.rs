@@ -6,25 +6,12 @@ use burn_cubecl::cubecl::Runtime;
 use burn_wgpu::{WgpuDevice, WgpuRuntime};
 use cli_support::{ember, model};
 use ember::backend::{BackendKind, KvType, PlacementOptions, place};
-use ember::engine::{Engine, GenerateLimits, Observer, Sequence, Wanted, generate};
+use ember::engine::{Engine, GenerateLimits, Generation, Sequence, Wanted};
 use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
-use std::ops::ControlFlow;
 
 const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-
-struct Silent;
-
-impl Observer for Silent {
-    fn prefill(&mut self, _done: usize, _total: usize) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn token(&mut self, _token: u32) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
 
 fn engine(checkpoint: &Checkpoint, backend: BackendKind) -> Engine {
     let options =
@@ -52,9 +39,9 @@ fn smollm2_agrees_with_the_cpu() {
     let limits = GenerateLimits { max_tokens: TOKENS, end_tokens: Vec::new() };
     let mut sampler = Sampler::new(SamplingParams::default()).expect("greedy");
     let mut sequence = Sequence::default();
-    let text = generate(&mut cpu, &mut sequence, &prompt, &mut sampler, &limits, &mut Silent)
-        .expect("it fits the context")
-        .tokens;
+    let mut generation = Generation::start(&mut cpu, &mut sequence, &prompt, limits).expect("it fits");
+    generation.run(&mut cpu, &mut sequence, &mut sampler).expect("it fits the context");
+    let text = generation.tokens();
     assert_eq!(text.len(), TOKENS);
 
     let mut gpu = engine(&checkpoint, BackendKind::Vulkan);
@@ -63,7 +50,7 @@ fn smollm2_agrees_with_the_cpu() {
     let mut equal = 0;
     let mut rows = vec![&prompt[..]];
     rows.extend(text.chunks(1).take(TOKENS - 1));
-    for (step, (tokens, &expected)) in rows.into_iter().zip(&text).enumerate() {
+    for (step, (tokens, &expected)) in rows.into_iter().zip(text).enumerate() {
         let output =
             gpu.extend(&mut sequence, tokens, Wanted::Last, &mut |_| true).expect("a healthy device");
         let (token, gap) = best(&output.logits);

@@ -1,6 +1,6 @@
 //! What the GPU backends share: CubeCL's configuration, what a device reports, and failures on its thread.
 use super::encoder::PixtralEncoder;
-use super::{Floor, Placed, PlacementOptions, load};
+use super::{Floor, Placed, PlacementOptions, load_on};
 use crate::engine::vision::ImageEncoder;
 use crate::engine::{EngineError, Runner, RunnerOutput};
 use anyhow::Result;
@@ -31,7 +31,7 @@ pub fn place<B: Backend>(
     (device, name): (B::Device, String),
     progress: &mut dyn FnMut(u64),
 ) -> Result<Placed> {
-    let load = || load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
+    let load = || load_on::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
     let runner = Box::new(Watched(watched_load::<B, _>(&device, load)?));
     Ok(Placed { runner, device: name, compiles_kernels: true })
 }

@@ -16,13 +16,15 @@ mod wgpu;
 use crate::engine::Runner;
 use crate::engine::runner::DecoderRunner;
 use crate::engine::vision::ImageEncoder;
-use anyhow::{Result, bail};
+use anyhow::bail;
+type Result<T, E = anyhow::Error> = std::result::Result<T, E>;
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::projector::Projector;
 pub use ember_models::KvType;
 use ember_models::backend::Backend;
 use ember_models::{Decoder, KvCache, WeightFormat};
 use std::fmt;
+use std::str::FromStr;
 
 #[cfg(not(any(feature = "ndarray", feature = "gpu")))]
 compile_error!(
@@ -30,21 +32,24 @@ compile_error!(
 );
 
 /// A backend that a command can run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendKind {
-    /// NVIDIA GPUs through CUDA
+    /// NVIDIA GPUs through CUDA.
     Cuda,
-    /// Apple GPUs
+    /// Apple GPUs.
     Metal,
-    /// GPUs through Vulkan, kernels as SPIR-V
+    /// GPUs through Vulkan, kernels as SPIR-V.
     Vulkan,
-    /// GPUs through WebGPU, kernels as WGSL
+    /// GPUs through WebGPU, kernels as WGSL.
     Wgpu,
-    /// The CPU
+    /// The CPU.
     Ndarray,
 }
 
 impl BackendKind {
+    /// Every backend, compiled in or not.
+    pub const ALL: [Self; 5] = [Self::Cuda, Self::Metal, Self::Vulkan, Self::Wgpu, Self::Ndarray];
+
     /// The backends of this binary, the default one first.
     pub const COMPILED: &[Self] = &[
         #[cfg(feature = "cuda")]
@@ -59,13 +64,25 @@ impl BackendKind {
         Self::Ndarray,
     ];
 
-    fn name(self) -> &'static str {
+    /// The name of the backend, which is that of its cargo feature.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
             Self::Metal => "metal",
             Self::Vulkan => "vulkan",
             Self::Wgpu => "wgpu",
             Self::Ndarray => "ndarray",
+        }
+    }
+
+    /// A line for people.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Cuda => "NVIDIA GPUs through CUDA",
+            Self::Metal => "Apple GPUs",
+            Self::Vulkan => "GPUs through Vulkan, kernels as SPIR-V",
+            Self::Wgpu => "GPUs through WebGPU, kernels as WGSL",
+            Self::Ndarray => "The CPU",
         }
     }
 
@@ -85,6 +102,73 @@ impl Default for BackendKind {
     fn default() -> Self {
         Self::COMPILED[0]
     }
+}
+
+impl FromStr for BackendKind {
+    type Err = BackendError;
+
+    fn from_str(name: &str) -> Result<Self, BackendError> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| BackendError(name.to_owned()))
+    }
+}
+
+/// shim
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BackendError(pub String);
+
+/// The place where models run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceOptions {
+    /// The backend.
+    pub backend: BackendKind,
+    /// Number of the device, as [`devices`] counts those of the backend.
+    pub device: usize,
+    /// CPU threads; `None` is one per core.
+    pub threads: Option<usize>,
+}
+
+/// The choices made when a model is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Backend, device and threads.
+    pub device: DeviceOptions,
+    /// KV entries in all.
+    pub context_size: usize,
+    /// Element type of the KV cache.
+    pub kv_type: KvType,
+}
+
+/// shim
+pub fn load(
+    checkpoint: &Checkpoint,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Placed, BackendError> {
+    let o = PlacementOptions {
+        backend: options.device.backend,
+        device: options.device.device,
+        context_size: Some(options.context_size),
+        kv_type: options.kv_type,
+        threads: options.device.threads,
+    };
+    place(checkpoint, &o, progress).map_err(|e| BackendError(format!("{e:#}")))
+}
+
+/// shim
+pub fn load_projector(
+    projector: &Projector,
+    options: &DeviceOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Box<dyn ImageEncoder>, BackendError> {
+    let o = PlacementOptions {
+        backend: options.backend,
+        device: options.device,
+        context_size: None,
+        kv_type: KvType::F32,
+        threads: options.threads,
+    };
+    place_projector(projector, &o, progress).map_err(|e| BackendError(format!("{e:#}")))
 }
 
 impl fmt::Display for BackendKind {
@@ -320,13 +404,13 @@ fn place_on_cpu(
 ) -> Result<Placed> {
     open_cpu(options)?;
     let device = Default::default();
-    let runner = load::<burn_ndarray::NdArray>(checkpoint, options, device, CPU_PREFILL_ROWS, progress)?;
+    let runner = load_on::<burn_ndarray::NdArray>(checkpoint, options, device, CPU_PREFILL_ROWS, progress)?;
     let threads = ember_models::cpu_pool().threads();
     let device = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
     Ok(Placed { runner, device, compiles_kernels: false })
 }
 
-fn load<B: Backend>(
+fn load_on<B: Backend>(
     checkpoint: &Checkpoint,
     options: &PlacementOptions,
     device: B::Device,

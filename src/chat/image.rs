@@ -122,7 +122,7 @@ impl Prompt {
     ///
     /// # Errors
     /// [`ImagePromptError::Count`] unless there are as many places as images.
-    pub fn place_images(
+    pub fn expand_images(
         &mut self,
         tokens: &ImageTokens,
         grids: &[ImageGrid],
@@ -171,18 +171,18 @@ mod tests {
     fn each_place_becomes_its_images_rows() {
         assert_eq!(TOKENS.of_grid(grid(2, 3)), [10, 10, 10, 12, 10, 10, 10, 13]);
         let mut two = prompt(&[1, 10, 10, 5]);
-        two.place_images(&TOKENS, &[grid(1, 2), grid(2, 1)]).unwrap();
+        two.expand_images(&TOKENS, &[grid(1, 2), grid(2, 1)]).unwrap();
         assert_eq!(two.ids, [1, 10, 10, 13, 10, 12, 10, 13, 5]);
         assert_eq!(two.image_starts, [1, 4]);
         let mut none = prompt(&[1, 5]);
-        none.place_images(&TOKENS, &[]).unwrap();
+        none.expand_images(&TOKENS, &[]).unwrap();
         assert_eq!(none, prompt(&[1, 5]));
     }
 
     #[test]
     fn as_many_images_as_places() {
         let error = |ids: &[u32], grids: &[ImageGrid]| {
-            prompt(ids).place_images(&TOKENS, grids).unwrap_err().to_string()
+            prompt(ids).expand_images(&TOKENS, grids).unwrap_err().to_string()
         };
         assert_eq!(error(&[1, 5], &[grid(1, 1)]), "1 image given for 0 places ([IMG]) in the prompt");
         assert_eq!(error(&[10], &[]), "0 images given for 1 place ([IMG]) in the prompt");

@@ -5,11 +5,11 @@ pub mod image;
 mod jinja;
 pub mod message;
 pub mod prompt;
-pub mod stream;
+pub mod splitter;
 pub mod template;
 
 pub use image::{ImagePromptError, ImageTokens};
 pub use message::{Content, FunctionCall, Message, MessageError, ToolCall};
 pub use prompt::{Prompt, PromptError, PromptTokenizer, build_prompt};
-pub use stream::{ReasoningTags, StreamDecoder, TextDelta};
+pub use splitter::{AnswerSplitter, ReasoningTags, TextDelta};
 pub use template::{ChatTemplate, RenderInput, TemplateError};

@@ -38,16 +38,23 @@ impl PromptTokenizer for Tokenizer {
 pub struct Prompt {
     /// The rendered text, as the template printed it (without a BOS that the tokenizer adds).
     pub text: String,
-    /// Its token ids, BOS included; each image is one `[IMG]` until [`place_images`](Self::place_images).
+    /// Its token ids, BOS included; each image is one `[IMG]` until [`expand_images`](Self::expand_images).
     pub ids: Vec<u32>,
-    /// Index of the first token of each image that was placed.
+    /// Index of the first token of each image.
     pub image_starts: Vec<usize>,
+    /// True if no chat template was used: the answer is not parted into reasoning and text.
+    pub is_raw: bool,
 }
 
 impl Prompt {
-    /// A prompt whose images, if it has any, are still to be placed.
+    /// The prompt of a conversation, whose images are not expanded yet.
     pub fn new(text: String, ids: Vec<u32>) -> Self {
-        Self { text, ids, image_starts: Vec::new() }
+        Self { text, ids, image_starts: Vec::new(), is_raw: false }
+    }
+
+    /// A prompt that is continued as it is, whose images are not expanded yet.
+    pub fn raw(text: String, ids: Vec<u32>) -> Self {
+        Self { is_raw: true, ..Self::new(text, ids) }
     }
 }
 

@@ -1,7 +1,11 @@
 //! Arguments that several commands share.
+use super::image_args::ProjectorArgs;
+use super::progress;
 use anyhow::{Context, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use ember::backend::{BackendKind, KvType};
+use ember::ModelOptions;
+use ember::backend::{BackendKind, DeviceOptions, KvType};
 use std::io::{IsTerminal, Read, stdin};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +22,7 @@ pub struct ModelArg {
 #[command(next_help_heading = "Device")]
 pub struct DeviceArgs {
     /// Backend that runs the model
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_parser = backend_parser(), default_value_t)]
     pub backend: BackendKind,
     /// Which of the backend's devices, as `ember devices` numbers them
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -26,6 +30,19 @@ pub struct DeviceArgs {
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+}
+
+impl From<DeviceArgs> for DeviceOptions {
+    fn from(args: DeviceArgs) -> Self {
+        Self { backend: args.backend, device: args.device, threads: args.threads }
+    }
+}
+
+/// The names of the backends, with a line of help for each.
+pub fn backend_parser() -> impl TypedValueParser<Value = BackendKind> {
+    let value = |kind: BackendKind| PossibleValue::new(kind.name()).help(kind.description());
+    PossibleValuesParser::new(BackendKind::ALL.map(value))
+        .map(|name| name.parse().expect("a name from the list of all"))
 }
 
 /// The memory of a conversation.
@@ -40,6 +57,18 @@ pub struct ContextArgs {
     pub kv_cache_dtype: KvCacheType,
 }
 
+/// The choices that these flags make about a model.
+pub fn model_options(device: DeviceArgs, context: &ContextArgs, projector: ProjectorArgs) -> ModelOptions {
+    ModelOptions {
+        device: device.into(),
+        context_size: context.ctx_size,
+        kv_type: context.kv_cache_dtype.into(),
+        projector: projector.mmproj,
+        image_max_tokens: projector.image_max_tokens,
+        progress: progress::reporter(),
+    }
+}
+
 /// Element types of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KvCacheType {
@@ -52,18 +81,6 @@ pub enum KvCacheType {
     /// 34 bytes per 32 elements
     #[value(name = "q8_0")]
     Q8_0,
-}
-
-impl KvCacheType {
-    /// The name used in flags and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::F32 => "f32",
-            Self::Q8_0 => "q8_0",
-        }
-    }
 }
 
 impl From<KvCacheType> for KvType {

@@ -1,5 +1,6 @@
 //! `ember devices`: what the compiled-in backends can run on.
 use super::Outcome;
+use super::args::backend_parser;
 use super::progress::Spinner;
 use anyhow::{Result, bail};
 use ember::backend::{self, BackendKind, devices};
@@ -19,7 +20,7 @@ pub struct Args {
     #[arg(long)]
     measure: bool,
     /// Backend to list or check [default: list all that are compiled in, check the first]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = backend_parser())]
     backend: Option<BackendKind>,
     /// Device to check or measure
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -1,13 +1,9 @@
-//! How answers are generated: the flags, and the settings that follow from them and from the model file.
+//! Flags of generation.
 use super::args::positive;
 use anyhow::{Result, anyhow};
 use clap::{Args, Parser};
-use ember::sampling::{ResolvedSampling, Sampler, SamplingOptions, Source};
-use ember_loaders::checkpoint::Checkpoint;
-
-const MAX_TOKENS: usize = 100;
-/// A model that thinks needs room for it before the answer.
-const MAX_TOKENS_THINKING: usize = 1000;
+use ember::AnswerOptions;
+use ember::sampling::SamplingOptions;
 
 /// Flags of generation; also the names that `/set` takes in a chat.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -18,7 +14,7 @@ pub struct GenerationArgs {
     max_tokens: Option<usize>,
     /// End the answer before this text (repeatable)
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub stop: Vec<String>,
+    stop: Vec<String>,
     /// Temperature; 0 always picks the likeliest token [default: the model file's, or 0]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temp: Option<f32>,
@@ -69,69 +65,24 @@ impl GenerationArgs {
         Ok(setting.args)
     }
 
-    /// Settles each setting: the flag, else the model file's own, else greedy.
-    ///
-    /// # Errors
-    /// A setting outside its range, or a malformed one in the file.
-    pub fn resolve(&self, checkpoint: &Checkpoint) -> Result<Settings> {
-        let of_file = match checkpoint.gguf() {
-            Some(gguf) => SamplingOptions::from_metadata(gguf.metadata())?,
-            None => SamplingOptions::default(),
-        };
-        let resolved = ResolvedSampling::new(&[(Source::Flag, &self.sampling()), (Source::File, &of_file)])?;
-        let sampler = Sampler::new(resolved.params.clone())?;
-        let mut description = resolved.to_string();
-        if resolved.params.temperature > 0.0 {
-            description.push_str(&format!(", seed {}", sampler.seed()));
-        }
-        Ok(Settings { sampler, description })
-    }
-
-    fn sampling(&self) -> SamplingOptions {
-        SamplingOptions {
-            temperature: self.temp,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            typical_p: self.typical,
-            repeat_penalty: self.repeat_penalty,
-            repeat_last_n: self.repeat_last_n,
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            logit_bias: (!self.logit_bias.is_empty()).then(|| self.logit_bias.clone()),
-            seed: self.seed,
-        }
-    }
-
-    /// Tokens to generate at most.
-    pub fn max_tokens(&self, thinks: bool) -> usize {
-        self.max_tokens.unwrap_or(if thinks { MAX_TOKENS_THINKING } else { MAX_TOKENS })
-    }
-}
-
-/// The settings in force.
-pub struct Settings {
-    pub sampler: Sampler,
-    /// For people: each setting and who set it.
-    pub description: String,
-}
-
-impl Settings {
-    /// For programs: every setting, with the seed in use.
-    pub fn in_force(&self) -> SamplingOptions {
-        let params = self.sampler.params();
-        SamplingOptions {
-            temperature: Some(params.temperature),
-            top_k: Some(params.top_k),
-            top_p: Some(params.top_p),
-            min_p: Some(params.min_p),
-            typical_p: Some(params.typical_p),
-            repeat_penalty: Some(params.repeat_penalty),
-            repeat_last_n: Some(params.repeat_last_n),
-            presence_penalty: Some(params.presence_penalty),
-            frequency_penalty: Some(params.frequency_penalty),
-            logit_bias: Some(params.logit_bias.clone()),
-            seed: Some(self.sampler.seed()),
+    /// The options of answers that these flags ask for.
+    pub fn options(&self) -> AnswerOptions {
+        AnswerOptions {
+            sampling: SamplingOptions {
+                temperature: self.temp,
+                top_k: self.top_k,
+                top_p: self.top_p,
+                min_p: self.min_p,
+                typical_p: self.typical,
+                repeat_penalty: self.repeat_penalty,
+                repeat_last_n: self.repeat_last_n,
+                presence_penalty: self.presence_penalty,
+                frequency_penalty: self.frequency_penalty,
+                logit_bias: (!self.logit_bias.is_empty()).then(|| self.logit_bias.clone()),
+                seed: self.seed,
+            },
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
         }
     }
 }
@@ -168,12 +119,5 @@ mod tests {
         assert_eq!(mistake("warmth", "1"), "unexpected argument '--warmth' found");
         assert!(mistake("temp", "hot").starts_with("invalid value 'hot' for '--temp <T>'"));
         assert!(mistake("logit-bias", "7").contains("such as 198:-5"));
-    }
-
-    #[test]
-    fn thinking_gets_more_tokens() {
-        let args = GenerationArgs::default();
-        assert_eq!((args.max_tokens(false), args.max_tokens(true)), (100, 1000));
-        assert_eq!(args.with("max-tokens", "7").unwrap().max_tokens(true), 7);
     }
 }

@@ -22,6 +22,11 @@ pub fn install() -> Result<()> {
     .context("cannot handle Ctrl-C")
 }
 
+/// True if Ctrl-C was pressed while a [`Listener`] lives.
+pub fn requested() -> bool {
+    STATE.load(Ordering::SeqCst) == REQUESTED
+}
+
 /// While one of these lives, Ctrl-C is a request that the work polls for.
 pub struct Listener(());
 
@@ -32,9 +37,9 @@ impl Listener {
         Self(())
     }
 
-    /// Whether Ctrl-C was pressed since this listener was made.
+    /// True if Ctrl-C was pressed since this listener was made.
     pub fn requested(&self) -> bool {
-        STATE.load(Ordering::SeqCst) == REQUESTED
+        requested()
     }
 }
 

@@ -1,19 +1,17 @@
 //! `ember logits`: the model's raw output for every position, as a safetensors file.
-use super::args::{DeviceArgs, KvCacheType, ModelArg};
+use super::args::{ContextArgs, DeviceArgs, KvCacheType, ModelArg, model_options};
 use super::detokenize::parse_ids;
+use super::image_args::ImageArgs;
 use super::interrupt::Listener;
 use super::progress::Bar;
-use super::projector::ImageArgs;
 use super::safetensors::{Dtype, write_f32, write_header, write_i64};
-use super::vision_model::VisionModel;
 use super::{Outcome, model, usage_error};
 use anyhow::{Context, Result, bail};
-use ember::chat::{ImageTokens, Prompt};
+use ember::chat::Prompt;
 use ember::engine::{Engine, Sequence, Tokens, Wanted};
-use ember_loaders::checkpoint::Checkpoint;
+use ember::{Error, ImageFile, ModelFiles};
 use ember_loaders::gguf::OutputFile;
 use ember_loaders::image::ImageGrid;
-use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 use std::path::{Path, PathBuf};
 
 /// Rows per step: few enough that the logits of a large vocabulary stay small in memory.
@@ -63,61 +61,46 @@ struct InputArgs {
 
 /// Runs the model and writes the file.
 pub fn run(args: Args) -> Result<Outcome> {
-    let checkpoint = Checkpoint::open(&args.model.model)?;
-    let config = checkpoint.config();
-    let tokenizer = || model::checkpoint_tokenizer(&checkpoint);
-    let mut vision = None;
-    let mut images = Vec::new();
-    if !args.images.images.is_empty() {
-        let (model, tokens) =
-            VisionModel::open_for(&checkpoint, &tokenizer()?, &args.images.projector, &args.device)?;
-        eprintln!("{}", model.description());
-        images = args.images.images.iter().map(|path| model.read(path)).collect::<Result<_>>()?;
-        vision = Some((model, tokens));
+    let context = ContextArgs { ctx_size: None, kv_cache_dtype: args.kv_cache_dtype };
+    let options = model_options(args.device, &context, args.images.projector);
+    let mut files = ModelFiles::open(&args.model.model, options)?;
+    let images = model::read_images(&mut files, &args.images.images)?;
+    let prompt = args.input.read(&files, &images)?;
+    files.set_context_size(prompt.ids.len())?;
+    let vocab_size = files.config().vocab_size;
+    if let Some(id) = prompt.ids.iter().find(|&&id| id as usize >= vocab_size) {
+        bail!("token id {id} is outside the vocabulary of {vocab_size} tokens");
     }
-    let grids: Vec<ImageGrid> = images.iter().map(|file| file.grid()).collect();
-    let image_tokens = vision.as_ref().map(|(_, tokens)| (tokens, &grids[..]));
-    let input = args.input.read(image_tokens, tokenizer)?;
-    model::check_prompt_fits(input.ids.len(), config.context_length, config)?;
-    if let Some(id) = input.ids.iter().find(|&&id| id as usize >= config.vocab_size) {
-        bail!("token id {id} is outside the vocabulary of {} tokens", config.vocab_size);
-    }
-    let mut loaded = model::load_with(&checkpoint, &args.device, Some(input.ids.len()), args.kv_cache_dtype)?;
-    let mut spans = Vec::new();
-    if let Some((model, _)) = &mut vision {
-        let Some(encoded) = model.encode(&images)? else { return Ok(Outcome::Interrupted) };
-        encoded.report();
-        spans = encoded.at(&input.image_starts);
-    }
-    let tokens = Tokens { ids: &input.ids, images: &spans };
-    write_file(&args.out, &mut loaded.engine, tokens, config.vocab_size)
+    let mut model = model::load(files)?;
+    let listener = Listener::new();
+    let encoded = match model.encode(&images) {
+        Err(Error::Cancelled) => return Ok(Outcome::Interrupted),
+        encoded => encoded?,
+    };
+    model::report_images(&encoded);
+    let spans = encoded.at(&prompt.image_starts);
+    let tokens = Tokens { ids: &prompt.ids, images: &spans };
+    write_file(&args.out, model.engine(), tokens, vocab_size, &listener)
 }
 
 impl InputArgs {
     /// The tokens to run, with the images at their places.
-    fn read(
-        &self,
-        images: Option<(&ImageTokens, &[ImageGrid])>,
-        tokenizer: impl FnOnce() -> Result<Tokenizer>,
-    ) -> Result<Prompt> {
+    fn read(&self, files: &ModelFiles, images: &[ImageFile]) -> Result<Prompt> {
+        let grids: Vec<ImageGrid> = images.iter().map(ImageFile::grid).collect();
         let prompt = match (&self.tokens, &self.prompt) {
             (Some(ids), _) => {
                 let ids =
                     parse_ids(ids).map_err(|error| usage_error("logits", format!("--tokens: {error}")))?;
-                let mut prompt = Prompt::new(String::new(), ids);
-                if let Some((tokens, grids)) = images {
-                    prompt.image_starts = tokens.find(&prompt.ids, grids).context("--tokens")?;
+                let mut prompt = Prompt::raw(String::new(), ids);
+                if !images.is_empty() {
+                    let tokens = files.text()?.image_tokens()?;
+                    prompt.image_starts = tokens.find(&prompt.ids, &grids).context("--tokens")?;
                 }
                 prompt
             }
             (None, text) => {
-                let (tokenizer, text) = (tokenizer()?, text.clone().unwrap_or_default());
-                let ids = tokenizer.with_bos(tokenizer.encode(&text, SpecialTokens::Parse)?);
-                let mut prompt = Prompt::new(text, ids);
-                if let Some((tokens, grids)) = images {
-                    prompt.place_images(tokens, grids).context("--prompt")?;
-                }
-                prompt
+                let text = text.clone().unwrap_or_default();
+                files.text()?.raw_prompt(text, &grids).context("--prompt")?
             }
         };
         if prompt.ids.is_empty() {
@@ -127,15 +110,20 @@ impl InputArgs {
     }
 }
 
-fn write_file(out: &Path, engine: &mut Engine, tokens: Tokens<'_>, vocab_size: usize) -> Result<Outcome> {
+fn write_file(
+    out: &Path,
+    engine: &mut Engine,
+    tokens: Tokens<'_>,
+    vocab_size: usize,
+    listener: &Listener,
+) -> Result<Outcome> {
     let n = tokens.ids.len();
-    let listener = Listener::new();
     let cannot_write = || format!("cannot write {}", out.display());
     let mut file = OutputFile::create(out).with_context(cannot_write)?;
     let header = [("tokens", Dtype::I64, &[n][..]), ("logits", Dtype::F32, &[n, vocab_size])];
     write_header(&mut file, &header).with_context(cannot_write)?;
     write_i64(&mut file, tokens.ids.iter().map(|&id| i64::from(id))).with_context(cannot_write)?;
-    let outcome = write_rows(engine, tokens, &listener, |row_values| {
+    let outcome = write_rows(engine, tokens, listener, |row_values| {
         write_f32(&mut file, row_values).with_context(cannot_write)
     })?;
     if outcome == Outcome::Done {

@@ -1,10 +1,12 @@
 //! The command line: one file per subcommand, and what they share.
+mod advice;
 mod args;
 mod bench;
 mod chat;
 mod detokenize;
 mod devices;
 mod generation_args;
+mod image_args;
 mod info;
 mod info_projector;
 mod interrupt;
@@ -12,7 +14,6 @@ mod logits;
 mod model;
 mod output;
 mod progress;
-mod projector;
 mod render;
 mod run;
 mod safetensors;
@@ -21,7 +22,6 @@ mod synth;
 mod tokenize;
 mod turn;
 mod vision;
-mod vision_model;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -107,7 +107,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
     if output::is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {}", chain_text(error));
+    eprintln!("error: {}", with_advice(error));
     ExitCode::FAILURE
 }
 
@@ -118,6 +118,18 @@ fn chain_text(error: &anyhow::Error) -> String {
         .map(ToString::to_string)
         .reduce(|text, cause| if text.ends_with(&cause) { text } else { format!("{text}: {cause}") })
         .unwrap_or_default()
+}
+
+/// The text of an error, with the flag that helps.
+fn with_advice(error: &anyhow::Error) -> String {
+    let text = chain_text(error);
+    let advice = error.chain().find_map(|cause| cause.downcast_ref().and_then(advice::of));
+    match advice {
+        // A list of files ends with its last line.
+        Some(advice) if text.contains('\n') => format!("{text}\n{advice}"),
+        Some(advice) => format!("{text}: {advice}"),
+        None => text,
+    }
 }
 
 /// Prints a message of clap's: help and version on stdout with status 0, mistakes on stderr with status 2.

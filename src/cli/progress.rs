@@ -1,6 +1,9 @@
 //! Progress on stderr for work that takes longer than a second.
+use super::interrupt;
+use ember::{Progress, Reporter};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr};
+use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -8,6 +11,54 @@ use std::time::{Duration, Instant};
 /// Shorter work shows nothing.
 const DELAY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(120);
+
+/// A receiver of the library's reports that draws them, and asks the work to stop when Ctrl-C was pressed.
+pub fn reporter() -> Reporter {
+    let mut shown = Shown::Nothing;
+    Reporter::new(Box::new(move |progress| {
+        shown.update(progress);
+        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }))
+}
+
+/// The report that is drawn.
+enum Shown {
+    Nothing,
+    Bar(&'static str, Bar),
+    Spinner(#[expect(dead_code, reason = "it stops when dropped")] Spinner),
+}
+
+impl Shown {
+    fn update(&mut self, progress: Progress) {
+        match progress {
+            Progress::LoadingModel { done, total } => self.bar("loading", Bar::bytes, done, total),
+            Progress::LoadingProjector { done, total } => {
+                self.bar("loading the projector", Bar::bytes, done, total);
+            }
+            Progress::ReadingPrompt { done, total } => {
+                self.bar("reading the prompt", Bar::new, done as u64, total as u64);
+            }
+            Progress::CompilingKernels => self.spinner("compiling kernels".to_owned()),
+            Progress::EncodingImage { nth, of, tokens } => {
+                self.spinner(format!("encoding image {nth} of {of} ({tokens} tokens)"));
+            }
+            Progress::Done => *self = Self::Nothing,
+        }
+    }
+
+    fn bar(&mut self, what: &'static str, new: fn(&'static str, usize) -> Bar, done: u64, total: u64) {
+        match self {
+            Self::Bar(shown, bar) if *shown == what => bar.set(done as usize),
+            _ => *self = Self::Bar(what, new(what, total as usize)),
+        }
+    }
+
+    fn spinner(&mut self, what: String) {
+        // The one before it ends first: both draw on one line.
+        *self = Self::Nothing;
+        *self = Self::Spinner(Spinner::start(what));
+    }
+}
 
 /// A bar over a known amount of work. It appears after a second, on a terminal only, and vanishes when dropped.
 pub struct Bar {

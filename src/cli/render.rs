@@ -1,9 +1,9 @@
 //! `ember render`: a conversation as the model reads it.
 use super::args::{ModelArg, ThinkArgs, read_text};
-use super::model::{self, Conversation, TextModel};
 use super::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use ember::chat::{Message, Prompt};
+use ember::{Conversation, TextModel};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, Write};
@@ -39,12 +39,12 @@ pub fn run(args: Args) -> Result<Outcome> {
     let messages = Message::list_from_json(&read_text(&args.messages)?)
         .with_context(|| args.messages.display().to_string())?;
     let tools = args.tools.as_deref().map(read_tools).transpose()?;
-    let text_model = TextModel::new(model::open_tokenizer(&args.model.model)?)?;
-    let prompt = text_model.prompt(&Conversation {
-        messages: &messages,
+    let prompt = TextModel::open(&args.model.model)?.render(&Conversation {
+        messages,
         tools,
         think: args.think.switch(),
-        generation_prompt: !args.no_generation_prompt,
+        no_generation_prompt: args.no_generation_prompt,
+        ..Conversation::default()
     })?;
     let mut out = io::stdout().lock();
     if args.json {

@@ -1,20 +1,14 @@
 //! `ember run`: one prompt, one answer.
-use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs, read_piped_stdin, read_text};
-use super::generation_args::{GenerationArgs, Settings};
-use super::model::{self, Conversation, LoadedModel, TextModel};
+use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options, read_piped_stdin, read_text};
+use super::generation_args::GenerationArgs;
+use super::image_args::ImageArgs;
 use super::output::{self, AnswerWriter};
-use super::projector::ImageArgs;
 use super::render::PromptJson;
-use super::statistics::{self, TurnJson};
-use super::turn::{self, Ending, TurnRequest};
-use super::vision_model::{EncodedImages, ImageFile, VisionModel, message};
-use super::{Outcome, usage_error};
+use super::statistics::{self, AnswerJson};
+use super::{Outcome, model, turn, usage_error};
 use anyhow::{Result, ensure};
-use ember::chat::{ImageTokens, Message, Prompt, StreamDecoder};
-use ember::engine::{Sequence, Tokens};
-use ember_loaders::checkpoint::Checkpoint;
-use ember_loaders::image::ImageGrid;
-use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
+use ember::chat::Prompt;
+use ember::{AnswerOptions, Conversation, Ending, ImageFile, Message, Model, ModelFiles};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -97,7 +91,7 @@ impl PromptArgs {
     }
 }
 
-/// What is asked about images that come without a prompt.
+/// The question about images that come without a prompt.
 fn default_prompt(images: usize) -> Option<&'static str> {
     match images {
         0 => None,
@@ -111,136 +105,50 @@ pub fn run(args: Args) -> Result<Outcome> {
     // Without the template nothing says where the images are.
     let default = default_prompt(args.images.images.len()).filter(|_| !args.raw);
     let text = args.prompt.read(default)?;
-    let checkpoint = Checkpoint::open(&args.model.model)?;
-    let settings = args.generation.resolve(&checkpoint)?;
-    let tokenizer = model::checkpoint_tokenizer(&checkpoint)?;
-    let mut images = Images::read(&args.images, &checkpoint, &tokenizer, &args.device)?;
-    let stops = &args.generation.stop;
-    let mut task = if args.raw {
-        Task::raw(text, tokenizer, stops)?
+    let options = args.generation.options();
+    let mut files = ModelFiles::open(
+        &args.model.model,
+        model_options(args.device, &args.context, args.images.projector),
+    )?;
+    // A mistake in the settings comes to light before anything is loaded.
+    options.clone().resolve(files.checkpoint())?;
+    let images = model::read_images(&mut files, &args.images.images)?;
+    let grids: Vec<_> = images.iter().map(ImageFile::grid).collect();
+    let prompt = if args.raw {
+        files.text()?.raw_prompt(text, &grids)?
     } else {
-        let message = message("user", &images.files, text);
-        Task::chat(message, args.system, args.think.switch(), TextModel::new(tokenizer)?, stops)?
+        let system = args.system.map(|system| Message::text("system", system));
+        let messages = system.into_iter().chain([ImageFile::message("user", &images, text)]).collect();
+        let think = args.think.switch();
+        files.text()?.prompt(&Conversation { messages, think, images: grids, ..Conversation::default() })?
     };
-    images.place(&mut task.prompt)?;
     if args.dump_prompt {
-        return dump(&task.prompt, args.json);
+        return dump(&prompt, args.json);
     }
-    let n = task.prompt.ids.len();
-    ensure!(n > 0, "the prompt is empty");
-    let config = checkpoint.config();
-    model::check_prompt_fits(n, model::context_size(config, args.context.ctx_size)?, config)?;
-    let loaded = model::load(&checkpoint, &args.device, &args.context)?;
-    let max_tokens = args.generation.max_tokens(task.thinks);
-    match images.encode()? {
-        Some(encoded) => answer(task, encoded, loaded, settings, max_tokens, args.json),
-        None => Ok(Outcome::Interrupted),
-    }
-}
-
-/// The images of the prompt.
-struct Images {
-    files: Vec<ImageFile>,
-    /// What encodes them; `None` when there are none.
-    model: Option<VisionModel>,
-    /// `None` when the model takes none.
-    tokens: Option<ImageTokens>,
-}
-
-impl Images {
-    fn read(
-        args: &ImageArgs,
-        checkpoint: &Checkpoint,
-        tokenizer: &Tokenizer,
-        device: &DeviceArgs,
-    ) -> Result<Self> {
-        if args.images.is_empty() {
-            let tokens = ImageTokens::of_vocabulary(|text| tokenizer.token_id(text)).ok();
-            return Ok(Self { files: Vec::new(), model: None, tokens });
-        }
-        let (model, tokens) = VisionModel::open_for(checkpoint, tokenizer, &args.projector, device)?;
-        eprintln!("{}", model.description());
-        let files = args.images.iter().map(|path| model.read(path)).collect::<Result<_>>()?;
-        Ok(Self { files, model: Some(model), tokens: Some(tokens) })
-    }
-
-    fn place(&self, prompt: &mut Prompt) -> Result<()> {
-        let grids: Vec<ImageGrid> = self.files.iter().map(ImageFile::grid).collect();
-        match &self.tokens {
-            Some(tokens) => Ok(prompt.place_images(tokens, &grids)?),
-            None => Ok(()),
-        }
-    }
-
-    /// Nothing when Ctrl-C was pressed.
-    fn encode(&mut self) -> Result<Option<EncodedImages>> {
-        let Some(model) = &mut self.model else { return Ok(Some(EncodedImages::default())) };
-        let encoded = model.encode(&self.files)?;
-        if let Some(encoded) = &encoded {
-            encoded.report();
-        }
-        Ok(encoded)
-    }
-}
-
-/// A prompt and what its answer is read with.
-struct Task {
-    prompt: Prompt,
-    tokenizer: Tokenizer,
-    splitter: StreamDecoder,
-    thinks: bool,
-}
-
-impl Task {
-    /// The text as it is.
-    fn raw(text: String, tokenizer: Tokenizer, stops: &[String]) -> Result<Self> {
-        let ids = tokenizer.with_bos(tokenizer.encode(&text, SpecialTokens::Parse)?);
-        let splitter = StreamDecoder::new(None, false, stops.to_vec());
-        Ok(Self { prompt: Prompt::new(text, ids), tokenizer, splitter, thinks: false })
-    }
-
-    /// A user's message.
-    fn chat(
-        message: Message,
-        system: Option<String>,
-        think: Option<bool>,
-        model: TextModel,
-        stops: &[String],
-    ) -> Result<Self> {
-        let system = system.map(|system| Message::text("system", system));
-        let messages: Vec<Message> = system.into_iter().chain([message]).collect();
-        let conversation = Conversation { messages: &messages, tools: None, think, generation_prompt: true };
-        let prompt = model.prompt(&conversation)?;
-        let (splitter, thinks) = (model.splitter(&prompt, stops), model.thinks(&prompt));
-        Ok(Self { prompt, tokenizer: model.tokenizer, splitter, thinks })
-    }
+    ensure!(!prompt.ids.is_empty(), "the prompt is empty");
+    files.check_prompt_fits(prompt.ids.len())?;
+    let mut model = model::load(files)?;
+    answer(&mut model, options, &prompt, &images, args.json)
 }
 
 fn answer(
-    task: Task,
-    images: EncodedImages,
-    mut loaded: LoadedModel,
-    mut settings: Settings,
-    max_tokens: usize,
+    model: &mut Model,
+    options: AnswerOptions,
+    prompt: &Prompt,
+    images: &[ImageFile],
     json: bool,
 ) -> Result<Outcome> {
+    let load_time = model.load_time();
+    let mut session = model.session(options)?;
+    let description = session.settings().description();
     let mut writer = AnswerWriter::new();
-    let spans = images.at(&task.prompt.image_starts);
-    let prompt = Tokens { ids: &task.prompt.ids, images: &spans };
-    let turn = turn::run(
-        &mut loaded.engine,
-        &mut Sequence::default(),
-        &task.tokenizer,
-        &mut settings.sampler,
-        TurnRequest { prompt, max_tokens, splitter: task.splitter },
-        (!json).then_some(&mut writer),
-    )?;
+    let shown = turn::show(|| session.complete(prompt, images), (!json).then_some(&mut writer))?;
+    let Some(result) = shown else { return Ok(Outcome::Interrupted) };
     if json {
-        let object = TurnJson::new(&turn, settings.in_force(), loaded.load_time, &images);
-        output::json_line(&mut io::stdout().lock(), &object)?;
+        output::json_line(&mut io::stdout().lock(), &AnswerJson::new(&result, load_time))?;
     }
-    eprintln!("{}", statistics::text(&turn, &settings.description, max_tokens));
-    Ok(if turn.ending == Ending::Interrupted { Outcome::Interrupted } else { Outcome::Done })
+    eprintln!("{}", statistics::text(&result, &description));
+    Ok(if result.ending == Ending::Cancelled { Outcome::Interrupted } else { Outcome::Done })
 }
 
 fn dump(prompt: &Prompt, json: bool) -> Result<Outcome> {

@@ -1,65 +1,60 @@
-//! What is said about an answer afterwards: lines for people, fields for programs.
-use super::turn::{Ending, Turn};
-use super::vision_model::EncodedImages;
-use ember::engine::{FinishReason, Generation};
+//! Statistics of an answer: lines for people, fields for programs.
+use ember::sampling::SamplingOptions;
+use ember::{AnswerResult, Ending};
 use serde::Serialize;
 use std::time::Duration;
 
-impl Ending {
-    /// The name in JSON.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::EndOfGeneration => "end_of_generation",
-            Self::StopString(_) => "stop_string",
-            Self::MaxTokens => "max_tokens",
-            Self::ContextFull => "context_full",
-            Self::Interrupted => "interrupted",
-        }
-    }
-
-    /// For people, with what can be done about it.
-    fn sentence(&self, max_tokens: usize) -> String {
-        match self {
-            Self::EndOfGeneration => "the model ended its answer".into(),
-            Self::StopString(stop) => format!("stop string {stop:?}"),
-            Self::MaxTokens => format!("{max_tokens} tokens generated (--max-tokens)"),
-            Self::ContextFull => "the context is full (--ctx-size)".into(),
-            Self::Interrupted => "interrupted".into(),
-        }
+/// The name of an ending in JSON.
+fn ending_name(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::EndOfGeneration => "end_of_generation",
+        Ending::StopString(_) => "stop_string",
+        Ending::MaxTokens => "max_tokens",
+        Ending::ContextFull => "context_full",
+        Ending::Cancelled => "interrupted",
     }
 }
 
-/// The lines that follow an answer on stderr.
-pub fn text(turn: &Turn, sampling: &str, max_tokens: usize) -> String {
-    let generation = &turn.generation;
+/// An ending for people, with the flag that changes it.
+fn ending_text(result: &AnswerResult) -> String {
+    match &result.ending {
+        Ending::EndOfGeneration => "the model ended its answer".into(),
+        Ending::StopString(stop) => format!("stop string {stop:?}"),
+        Ending::MaxTokens => format!("{} tokens generated (--max-tokens)", result.max_tokens),
+        Ending::ContextFull => "the context is full (--ctx-size)".into(),
+        Ending::Cancelled => "interrupted".into(),
+    }
+}
+
+/// The lines that follow an answer on stderr; `sampling` describes the settings in force.
+pub fn text(result: &AnswerResult, sampling: &str) -> String {
     let rate = |rate: Option<f64>| rate.map(|rate| format!(", {rate:.1} tokens/s")).unwrap_or_default();
     format!(
         "prompt: {} tokens, {} cached{}\nanswer: {} tokens{}\nsampling: {sampling}\nstopped: {}",
-        generation.prompt_tokens,
-        generation.cached_tokens,
-        rate(prefill_rate(generation)),
-        generation.tokens.len(),
-        rate(decode_rate(generation)),
-        turn.ending.sentence(max_tokens),
+        result.prompt_tokens,
+        result.cached_tokens,
+        rate(result.prefill_rate()),
+        result.tokens.len(),
+        rate(result.decode_rate()),
+        ending_text(result),
     )
 }
 
 /// One line for people, after an answer in a chat.
-pub fn line(turn: &Turn, max_tokens: usize) -> String {
-    let generation = &turn.generation;
-    let rate = decode_rate(generation).map(|rate| format!(" at {rate:.1} tokens/s")).unwrap_or_default();
+pub fn line(result: &AnswerResult) -> String {
+    let rate = result.decode_rate().map(|rate| format!(" at {rate:.1} tokens/s")).unwrap_or_default();
     format!(
         "[prompt {} tokens, {} cached; answer {} tokens{rate}; {}]",
-        generation.prompt_tokens,
-        generation.cached_tokens,
-        generation.tokens.len(),
-        turn.ending.sentence(max_tokens),
+        result.prompt_tokens,
+        result.cached_tokens,
+        result.tokens.len(),
+        ending_text(result),
     )
 }
 
 /// The object that `--json` prints.
 #[derive(Serialize)]
-pub struct TurnJson<'a, S> {
+pub struct AnswerJson<'a> {
     text: &'a str,
     reasoning: Option<&'a str>,
     finish_reason: &'static str,
@@ -67,9 +62,9 @@ pub struct TurnJson<'a, S> {
     prompt_tokens: usize,
     cached_tokens: usize,
     generated_tokens: usize,
-    /// Of each image; they are among the prompt's.
-    image_tokens: Vec<usize>,
-    sampling: S,
+    /// Tokens of each image; they are among the prompt's.
+    image_tokens: &'a [usize],
+    sampling: &'a SamplingOptions,
     timings: Timings,
 }
 
@@ -84,31 +79,30 @@ struct Timings {
     generation_per_second: Option<f64>,
 }
 
-impl<'a, S> TurnJson<'a, S> {
-    /// The object for an answer; `sampling` is the settings in force.
-    pub fn new(turn: &'a Turn, sampling: S, load_time: Duration, images: &EncodedImages) -> Self {
-        let generation = &turn.generation;
-        let stop_string = match &turn.ending {
+impl<'a> AnswerJson<'a> {
+    /// The object of an answer.
+    pub fn new(result: &'a AnswerResult, load_time: Duration) -> Self {
+        let stop_string = match &result.ending {
             Ending::StopString(stop) => Some(stop.as_str()),
             _ => None,
         };
         Self {
-            text: &turn.text,
-            reasoning: (!turn.reasoning.is_empty()).then_some(&turn.reasoning),
-            finish_reason: turn.ending.name(),
+            text: &result.text,
+            reasoning: (!result.reasoning.is_empty()).then_some(&result.reasoning),
+            finish_reason: ending_name(&result.ending),
             stop_string,
-            prompt_tokens: generation.prompt_tokens,
-            cached_tokens: generation.cached_tokens,
-            generated_tokens: generation.tokens.len(),
-            image_tokens: images.token_counts(),
-            sampling,
+            prompt_tokens: result.prompt_tokens,
+            cached_tokens: result.cached_tokens,
+            generated_tokens: result.tokens.len(),
+            image_tokens: &result.image_tokens,
+            sampling: &result.sampling,
             timings: Timings {
                 load_ms: milliseconds(load_time),
-                image_ms: milliseconds(images.time),
-                prompt_ms: milliseconds(generation.prefill_time),
-                prompt_per_second: prefill_rate(generation),
-                generation_ms: milliseconds(generation.decode_time),
-                generation_per_second: decode_rate(generation),
+                image_ms: milliseconds(result.image_time),
+                prompt_ms: milliseconds(result.prefill_time),
+                prompt_per_second: result.prefill_rate(),
+                generation_ms: milliseconds(result.decode_time),
+                generation_per_second: result.decode_rate(),
             },
         }
     }
@@ -118,66 +112,52 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn prefill_rate(generation: &Generation) -> Option<f64> {
-    // Stopped before the first token: how much of the prompt was run is not known.
-    if generation.finish_reason == FinishReason::Stopped && generation.tokens.is_empty() {
-        return None;
-    }
-    per_second(generation.prompt_tokens - generation.cached_tokens, generation.prefill_time)
-}
-
-/// The prompt's last row gives the first token, so `n` tokens take `n - 1` steps, and an end token one more.
-fn decode_rate(generation: &Generation) -> Option<f64> {
-    let ended = usize::from(generation.finish_reason == FinishReason::EndOfGeneration);
-    per_second((generation.tokens.len() + ended).saturating_sub(1), generation.decode_time)
-}
-
-fn per_second(steps: usize, time: Duration) -> Option<f64> {
-    (steps > 0 && !time.is_zero()).then(|| steps as f64 / time.as_secs_f64())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn turn(tokens: usize, finish_reason: FinishReason, ending: Ending) -> Turn {
-        let generation = Generation {
+    fn result(tokens: usize, decode_steps: usize, ending: Ending) -> AnswerResult {
+        AnswerResult {
+            text: "hi".into(),
+            reasoning: String::new(),
+            ending,
             tokens: vec![5; tokens],
-            finish_reason,
             prompt_tokens: 30,
             cached_tokens: 10,
+            image_tokens: Vec::new(),
+            max_tokens: 100,
+            sampling: SamplingOptions::default(),
+            image_time: Duration::from_millis(9),
             prefill_time: Duration::from_millis(500),
             decode_time: Duration::from_secs(2),
-        };
-        Turn { text: "hi".into(), reasoning: String::new(), ending, generation }
+            prefilled_tokens: 20,
+            decode_steps,
+        }
     }
 
     #[test]
     fn rates_count_the_steps_that_were_run() {
-        let ended = turn(4, FinishReason::EndOfGeneration, Ending::EndOfGeneration);
+        let ended = result(4, 4, Ending::EndOfGeneration);
         assert_eq!(
-            text(&ended, "greedy", 100),
+            text(&ended, "greedy"),
             "prompt: 30 tokens, 10 cached, 40.0 tokens/s\nanswer: 4 tokens, 2.0 tokens/s\n\
              sampling: greedy\nstopped: the model ended its answer"
         );
         assert_eq!(
-            line(&ended, 100),
+            line(&ended),
             "[prompt 30 tokens, 10 cached; answer 4 tokens at 2.0 tokens/s; the model ended its answer]"
         );
-        let single = turn(1, FinishReason::MaxTokens, Ending::MaxTokens);
-        assert!(text(&single, "greedy", 1).contains("answer: 1 tokens\n"));
+        assert!(text(&result(1, 0, Ending::MaxTokens), "greedy").contains("answer: 1 tokens\n"));
     }
 
     #[test]
     fn json_has_every_field() {
-        let stopped = turn(3, FinishReason::Stopped, Ending::StopString("END".into()));
-        let images = EncodedImages { time: Duration::from_millis(9), ..EncodedImages::default() };
-        let json = TurnJson::new(&stopped, "greedy", Duration::from_millis(7), &images);
-        let json = serde_json::to_value(json).unwrap();
+        let stopped = result(3, 2, Ending::StopString("END".into()));
+        let json = serde_json::to_value(AnswerJson::new(&stopped, Duration::from_millis(7))).unwrap();
         let expected = serde_json::json!({
             "text": "hi", "reasoning": null, "finish_reason": "stop_string", "stop_string": "END",
             "prompt_tokens": 30, "cached_tokens": 10, "generated_tokens": 3, "image_tokens": [],
-            "sampling": "greedy",
+            "sampling": stopped.sampling,
             "timings": {
                 "load_ms": 7.0, "image_ms": 9.0, "prompt_ms": 500.0, "prompt_per_second": 40.0,
                 "generation_ms": 2000.0, "generation_per_second": 1.0,

@@ -4,9 +4,10 @@ use super::interrupt::Listener;
 use super::progress::Bar;
 use super::{Outcome, usage_error};
 use anyhow::{Context, Result, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use ember::DecimalBytes;
 use ember::synth::{self, Contents, Family, SynthType};
 use ember_loaders::gguf::OutputFile;
-use indicatif::DecimalBytes;
 use std::path::{Path, PathBuf};
 
 /// Write a model file of real shapes with random weights, for benchmarks
@@ -29,7 +30,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     preset: String,
     /// Storage of the matrices
-    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = synth_type_parser())]
     ty: SynthType,
     /// Seed of the weights
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -44,7 +45,16 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// What can be written.
+/// The names of the types, with a line of help for each.
+fn synth_type_parser() -> impl TypedValueParser<Value = SynthType> {
+    let value = |ty: SynthType| PossibleValue::new(ty.name()).help(ty.description());
+    PossibleValuesParser::new(SynthType::ALL.map(value)).map(|name| {
+        let named = SynthType::ALL.into_iter().find(|ty| ty.name() == name);
+        named.expect("a name from the list of all")
+    })
+}
+
+/// A kind of model that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Arch {
     /// Qwen3, dense

@@ -1,7 +1,8 @@
 //! `ember tokenize`: text to token ids.
 use super::args::{ModelArg, read_piped_stdin, read_text};
-use super::{Outcome, model, output, usage_error};
+use super::{Outcome, output, usage_error};
 use anyhow::Result;
+use ember::TextModel;
 use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
@@ -43,7 +44,8 @@ pub fn run(args: Args) -> Result<Outcome> {
         None => read_piped_stdin()?
             .ok_or_else(|| usage_error("tokenize", "give a text, or pipe one into stdin"))?,
     };
-    let tokenizer = model::open_tokenizer(&args.model.model)?;
+    let text_model = TextModel::open(&args.model.model)?;
+    let tokenizer = text_model.tokenizer();
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::Ignore };
     let mut ids = tokenizer.encode(&text, special)?;
     if !args.no_bos {
@@ -51,7 +53,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     }
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
-        output::json_line(&mut out, &Tokens::new(&ids, &tokenizer))?;
+        output::json_line(&mut out, &Tokens::new(&ids, tokenizer))?;
     } else {
         for &id in &ids {
             writeln!(out, "{id}\t{}", quoted(tokenizer.token_bytes(id).unwrap_or_default()))?;

@@ -1,11 +1,13 @@
 //! `ember vision`: the embeddings of an image, as a safetensors file.
-use super::Outcome;
 use super::args::DeviceArgs;
-use super::projector::{self, image_tokens};
+use super::image_args::image_tokens;
+use super::interrupt::Listener;
+use super::model::report_images;
 use super::safetensors::{Dtype, write_f32, write_header, write_i64};
-use super::vision_model::VisionModel;
+use super::{Outcome, progress};
 use anyhow::{Context, Result};
 use ember::engine::EncodedImage;
+use ember::{Error, VisionModel};
 use ember_loaders::gguf::OutputFile;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -39,12 +41,15 @@ pub struct Args {
 
 /// Encodes the image and writes the file.
 pub fn run(args: Args) -> Result<Outcome> {
-    let projector = projector::open(&args.mmproj)?;
-    let mut model = VisionModel::new(args.mmproj, projector, args.image_max_tokens, &args.device);
+    let mut model = VisionModel::open(&args.mmproj, args.image_max_tokens, &args.device.into())?;
     let file = model.read(&args.image)?;
     eprintln!("{}", model.description());
-    let Some(encoded) = model.encode(&[file])? else { return Ok(Outcome::Interrupted) };
-    encoded.report();
+    let _listener = Listener::new();
+    let encoded = match model.encode(&[file], &progress::reporter()) {
+        Err(Error::Cancelled) => return Ok(Outcome::Interrupted),
+        encoded => encoded?,
+    };
+    report_images(&encoded);
     let cannot_write = || format!("cannot write {}", args.out.display());
     let mut out = OutputFile::create(&args.out).with_context(cannot_write)?;
     for image in &encoded.images {

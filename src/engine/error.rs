@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The tokens do not fit into the KV cache.
-    #[error("{tokens} tokens do not fit into the context of {context} (raise --ctx-size)")]
+    #[error("{tokens} tokens do not fit into the context of {context}")]
     ContextFull {
         /// Tokens the longest sequence would have had.
         tokens: usize,

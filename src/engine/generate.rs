@@ -1,10 +1,9 @@
-//! The generation loop of a single sequence.
-use super::{Engine, EngineError, Sequence, Tokens, Wanted};
+//! The generation of a single sequence, step by step.
+use super::{Chunk, Engine, EngineError, ImageSpan, RunnerOutput, Sequence, Tokens, Wanted};
 use crate::sampling::Sampler;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// When to stop.
+/// The limits of a generation.
 #[derive(Clone, Debug)]
 pub struct GenerateLimits {
     /// Tokens to generate at most.
@@ -13,7 +12,7 @@ pub struct GenerateLimits {
     pub end_tokens: Vec<u32>,
 }
 
-/// Why a generation ended.
+/// The reason a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
     /// The model produced an end-of-generation token.
@@ -22,108 +21,206 @@ pub enum FinishReason {
     MaxTokens,
     /// The context is full.
     ContextFull,
-    /// The caller's callback asked to stop (a stop string, or Ctrl-C).
-    Stopped,
 }
 
-/// What happened in a generation.
-#[derive(Clone, Debug)]
-pub struct Generation {
-    /// The tokens, without the end token.
-    pub tokens: Vec<u32>,
-    /// Why it ended.
-    pub finish_reason: FinishReason,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Tokens of the prompt that were still in the cache.
-    pub cached_tokens: usize,
-    /// Time to process the rest of the prompt.
-    pub prefill_time: Duration,
-    /// Time from the first token to the last.
-    pub decode_time: Duration,
-}
-
-/// Progress reports of a generation; each answer `Break` stops it.
-pub trait Observer {
-    /// `done` of `total` prompt tokens are processed.
-    fn prefill(&mut self, done: usize, total: usize) -> ControlFlow<()>;
+/// One step of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A chunk of the prompt was run; the numbers are tokens of the prompt, cached ones among them.
+    Prefill {
+        /// Tokens in the cache now.
+        done: usize,
+        /// Tokens of the prompt.
+        total: usize,
+    },
     /// A token was generated.
-    fn token(&mut self, token: u32) -> ControlFlow<()>;
+    Token(u32),
+    /// The generation is over.
+    End(FinishReason),
 }
 
-/// Continues `prompt`, reusing the part of it that `sequence` already holds.
+/// The continuation of a prompt, advanced one step at a time: a chunk of the prompt, then token after token.
 ///
-/// Afterwards `sequence` holds the prompt and every generated token but the last, ready for the next turn.
-///
-/// # Errors
-/// [`EngineError::EmptyPrompt`]; [`EngineError::ContextFull`] when the prompt alone does not fit (the sequence then
-/// keeps the common prefix); [`EngineError::ImagePlace`] for images that do not fit the prompt; any error of the model or
-/// the sampler.
-pub fn generate<'a>(
-    engine: &mut Engine,
-    sequence: &mut Sequence,
-    prompt: impl Into<Tokens<'a>>,
-    sampler: &mut Sampler,
-    limits: &GenerateLimits,
-    observer: &mut dyn Observer,
-) -> Result<Generation, EngineError> {
-    let tokens = prompt.into();
-    let prompt = tokens.ids;
-    if prompt.is_empty() {
-        return Err(EngineError::EmptyPrompt);
-    }
-    if prompt.len() > engine.context_size() {
-        return Err(EngineError::ContextFull { tokens: prompt.len(), context: engine.context_size() });
-    }
-    if let Some(span) = tokens.images.last().filter(|span| span.end() > prompt.len()) {
-        let problem = format!("ends at {}, behind the prompt of {} tokens", span.end(), prompt.len());
-        return Err(EngineError::ImagePlace { start: span.start, problem });
-    }
-    let cached_tokens = sequence.reusable_prefix(tokens);
-    engine.truncate(sequence, cached_tokens);
-    let started = Instant::now();
-    let rest = Tokens { ids: &prompt[cached_tokens..], ..tokens };
-    let mut go_on = true;
-    let wanted = sampler.likeliest_needed().map_or(Wanted::Last, Wanted::Likeliest);
-    let mut output = engine.extend(sequence, rest, wanted, &mut |done| {
-        go_on = observer.prefill(cached_tokens + done, prompt.len()).is_continue();
-        go_on
-    })?;
-    let prefill_time = started.elapsed();
-    let started = Instant::now();
-    let mut history = prompt.to_vec();
-    let finish_reason = loop {
-        if !go_on {
-            break FinishReason::Stopped;
+/// It may be left at any time. The sequence then holds what was run: of the prompt and the generated tokens all but the
+/// last, ready for the next turn.
+#[derive(Debug)]
+pub struct Generation {
+    /// Prompt and generated tokens.
+    history: Vec<u32>,
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    images: Vec<ImageSpan>,
+    limits: GenerateLimits,
+    /// Result of the last row, until a token is drawn from it.
+    output: Option<RunnerOutput>,
+    finish_reason: Option<FinishReason>,
+    prefill_time: Duration,
+    decode_started: Option<Instant>,
+    decode_time: Duration,
+}
+
+impl Generation {
+    /// A generation that continues `prompt` and reuses the part of it that `sequence` already holds.
+    ///
+    /// # Errors
+    /// [`EngineError::EmptyPrompt`]; [`EngineError::ContextFull`] when the prompt alone does not fit;
+    /// [`EngineError::ImagePlace`] for images that do not fit the prompt.
+    pub fn start<'a>(
+        engine: &mut Engine,
+        sequence: &mut Sequence,
+        prompt: impl Into<Tokens<'a>>,
+        limits: GenerateLimits,
+    ) -> Result<Self, EngineError> {
+        let tokens = prompt.into();
+        let prompt = tokens.ids;
+        if prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
         }
-        let generated = history.len() - prompt.len();
-        if generated == limits.max_tokens {
-            break FinishReason::MaxTokens;
+        if prompt.len() > engine.context_size() {
+            return Err(EngineError::ContextFull { tokens: prompt.len(), context: engine.context_size() });
         }
+        if let Some(span) = tokens.images.last().filter(|span| span.end() > prompt.len()) {
+            let problem = format!("ends at {}, behind the prompt of {} tokens", span.end(), prompt.len());
+            return Err(EngineError::ImagePlace { start: span.start, problem });
+        }
+        let cached_tokens = sequence.reusable_prefix(tokens);
+        engine.truncate(sequence, cached_tokens);
+        Ok(Self {
+            history: prompt.to_vec(),
+            prompt_tokens: prompt.len(),
+            cached_tokens,
+            images: tokens.images.to_vec(),
+            limits,
+            output: None,
+            finish_reason: None,
+            prefill_time: Duration::ZERO,
+            decode_started: None,
+            decode_time: Duration::ZERO,
+        })
+    }
+
+    /// Runs the next step. After [`Step::End`] the same end is returned again.
+    ///
+    /// # Errors
+    /// Any error of the model or the sampler.
+    pub fn advance(
+        &mut self,
+        engine: &mut Engine,
+        sequence: &mut Sequence,
+        sampler: &mut Sampler,
+    ) -> Result<Step, EngineError> {
+        if let Some(reason) = self.finish_reason {
+            return Ok(Step::End(reason));
+        }
+        let wanted = sampler.likeliest_needed().map_or(Wanted::Last, Wanted::Likeliest);
+        if sequence.len() < self.prompt_tokens {
+            return self.prefill(engine, sequence, wanted);
+        }
+        let step = self.decode(engine, sequence, sampler, wanted);
+        self.decode_time = self.decode_started.map_or(Duration::ZERO, |started| started.elapsed());
+        step
+    }
+
+    /// Runs all steps to the end.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub fn run(
+        &mut self,
+        engine: &mut Engine,
+        sequence: &mut Sequence,
+        sampler: &mut Sampler,
+    ) -> Result<FinishReason, EngineError> {
+        loop {
+            if let Step::End(reason) = self.advance(engine, sequence, sampler)? {
+                return Ok(reason);
+            }
+        }
+    }
+
+    fn prefill(
+        &mut self,
+        engine: &mut Engine,
+        sequence: &mut Sequence,
+        wanted: Wanted,
+    ) -> Result<Step, EngineError> {
+        let started = Instant::now();
+        let rest = &self.history[sequence.len()..];
+        let ids = &rest[..rest.len().min(engine.prefill_chunk())];
+        let wanted = if ids.len() == rest.len() { wanted } else { Wanted::Nothing };
+        let tokens = Tokens { ids, images: &self.images };
+        let output = engine.step(&mut [Chunk { sequence: &mut *sequence, tokens, wanted }])?;
+        self.prefill_time += started.elapsed();
+        if sequence.len() == self.prompt_tokens {
+            self.output = Some(output);
+            self.decode_started = Some(Instant::now());
+        }
+        Ok(Step::Prefill { done: sequence.len(), total: self.prompt_tokens })
+    }
+
+    fn decode(
+        &mut self,
+        engine: &mut Engine,
+        sequence: &mut Sequence,
+        sampler: &mut Sampler,
+        wanted: Wanted,
+    ) -> Result<Step, EngineError> {
+        if self.tokens().len() == self.limits.max_tokens {
+            return Ok(self.end(FinishReason::MaxTokens));
+        }
+        let mut output = match self.output.take() {
+            Some(output) => output,
+            None if sequence.len() == engine.context_size() => {
+                return Ok(self.end(FinishReason::ContextFull));
+            }
+            None => {
+                let tokens = self.history[self.history.len() - 1..].into();
+                engine.step(&mut [Chunk { sequence, tokens, wanted }])?
+            }
+        };
         let token = match output.likeliest.first() {
             Some(likeliest) => sampler.sample_likeliest(likeliest)?,
-            None => sampler.sample(&mut output.logits, &history)?,
+            None => sampler.sample(&mut output.logits, &self.history)?,
         };
-        if limits.end_tokens.contains(&token) {
-            break FinishReason::EndOfGeneration;
+        if self.limits.end_tokens.contains(&token) {
+            return Ok(self.end(FinishReason::EndOfGeneration));
         }
-        history.push(token);
-        go_on = observer.token(token).is_continue();
-        if !go_on || generated + 1 == limits.max_tokens {
-            continue;
-        }
-        if sequence.len() == engine.context_size() {
-            break FinishReason::ContextFull;
-        }
-        output = engine.extend(sequence, &[token], wanted, &mut |_| true)?;
-    };
-    let tokens = history.split_off(prompt.len());
-    Ok(Generation {
-        tokens,
-        finish_reason,
-        prompt_tokens: prompt.len(),
-        cached_tokens,
-        prefill_time,
-        decode_time: started.elapsed(),
-    })
+        self.history.push(token);
+        Ok(Step::Token(token))
+    }
+
+    fn end(&mut self, reason: FinishReason) -> Step {
+        self.finish_reason = Some(reason);
+        Step::End(reason)
+    }
+
+    /// The generated tokens, without the end token.
+    pub fn tokens(&self) -> &[u32] {
+        &self.history[self.prompt_tokens..]
+    }
+
+    /// The reason of the end, once it has come.
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.finish_reason
+    }
+
+    /// Number of tokens of the prompt.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
+    }
+
+    /// Number of tokens of the prompt that were still in the cache.
+    pub fn cached_tokens(&self) -> usize {
+        self.cached_tokens
+    }
+
+    /// Time spent on the rest of the prompt.
+    pub fn prefill_time(&self) -> Duration {
+        self.prefill_time
+    }
+
+    /// Time from the end of the prompt to the last token.
+    pub fn decode_time(&self) -> Duration {
+        self.decode_time
+    }
 }

@@ -9,7 +9,7 @@ pub mod vision;
 
 pub use block_pool::BlockPool;
 pub use error::EngineError;
-pub use generate::{FinishReason, GenerateLimits, Generation, Observer, generate};
+pub use generate::{FinishReason, GenerateLimits, Generation, Step};
 pub use image::{EncodedImage, ImageSpan, Tokens};
 pub use runner::{Runner, RunnerOutput};
 pub use sequence::Sequence;
@@ -57,6 +57,11 @@ impl Engine {
         let pool = BlockPool::new(runner.n_blocks(), runner.block_len());
         let prefill_chunk = runner.prefill_rows();
         Self { runner, pool, prefill_chunk }
+    }
+
+    /// Number of rows of a prefill step.
+    pub fn prefill_chunk(&self) -> usize {
+        self.prefill_chunk
     }
 
     /// Sets the number of rows of a prefill step; the results do not depend on it.

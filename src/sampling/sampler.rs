@@ -1,7 +1,7 @@
 //! The chain: bias, penalties, top-k, typical, top-p, min-p, temperature, draw.
 
 use super::filters::{self, Candidate};
-use super::params::{ParamError, SamplingParams};
+use super::params::{ParamError, SamplingOptions, SamplingParams};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use thiserror::Error;
@@ -65,6 +65,24 @@ impl Sampler {
     /// The settings in use.
     pub fn params(&self) -> &SamplingParams {
         &self.params
+    }
+
+    /// Every setting in use, with the seed.
+    pub fn in_force(&self) -> SamplingOptions {
+        let params = &self.params;
+        SamplingOptions {
+            temperature: Some(params.temperature),
+            top_k: Some(params.top_k),
+            top_p: Some(params.top_p),
+            min_p: Some(params.min_p),
+            typical_p: Some(params.typical_p),
+            repeat_penalty: Some(params.repeat_penalty),
+            repeat_last_n: Some(params.repeat_last_n),
+            presence_penalty: Some(params.presence_penalty),
+            frequency_penalty: Some(params.frequency_penalty),
+            logit_bias: Some(params.logit_bias.clone()),
+            seed: Some(self.seed),
+        }
     }
 
     /// Chooses the next token from `logits` `[vocab]`, which is overwritten; `history` is the prompt and the answer so

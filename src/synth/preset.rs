@@ -27,23 +27,42 @@ impl Family {
 }
 
 /// How the matrices are stored, as llama.cpp's quantizer of that name mixes types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-#[value(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SynthType {
-    /// 8.5 bits per weight
-    #[value(name = "q8_0")]
+    /// 8.5 bits per weight.
     Q8_0,
-    /// 4.5 bits per weight, output in Q6_K
-    #[value(name = "q4_0")]
+    /// 4.5 bits per weight, output in Q6_K.
     Q4_0,
-    /// 4.5 bits per weight, output and half of the value and down projections in Q6_K
-    #[value(name = "q4_k_m")]
+    /// 4.5 bits per weight, output and half of the value and down projections in Q6_K.
     Q4KM,
-    /// 16 bits per weight
+    /// 16 bits per weight.
     F16,
 }
 
 impl SynthType {
+    /// Every type.
+    pub const ALL: [Self; 4] = [Self::Q8_0, Self::Q4_0, Self::Q4KM, Self::F16];
+
+    /// llama.cpp's name, in small letters.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Q8_0 => "q8_0",
+            Self::Q4_0 => "q4_0",
+            Self::Q4KM => "q4_k_m",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// A line for people: bits per weight, and the types mixed in.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Q8_0 => "8.5 bits per weight",
+            Self::Q4_0 => "4.5 bits per weight, output in Q6_K",
+            Self::Q4KM => "4.5 bits per weight, output and half of the value and down projections in Q6_K",
+            Self::F16 => "16 bits per weight",
+        }
+    }
+
     /// llama.cpp's number for the mix (`general.file_type`).
     pub(super) fn file_type(self) -> u32 {
         match self {

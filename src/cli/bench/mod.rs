@@ -2,11 +2,13 @@
 //! that bounds prefill.
 mod measure;
 
-use super::args::{ContextArgs, DeviceArgs, ModelArg, positive};
+use super::args::{ContextArgs, DeviceArgs, ModelArg, model_options, positive};
+use super::image_args::ProjectorArgs;
 use super::output::json_line;
 use super::{Outcome, model, usage_error};
 use anyhow::Result;
 use clap::ValueEnum;
+use ember::ModelFiles;
 use ember::backend;
 use ember_loaders::checkpoint::{Checkpoint, TensorSource};
 use measure::{Probe, measure, needed_context};
@@ -120,38 +122,40 @@ struct Report {
 /// Measures and prints the report.
 pub fn run(args: Args) -> Result<Outcome> {
     let started = Instant::now();
-    let checkpoint = Checkpoint::open(&args.model.model)?;
-    let config = checkpoint.config();
+    let options = model_options(args.device, &args.context, ProjectorArgs::default());
+    let mut files = ModelFiles::open(&args.model.model, options)?;
     if args.prompt_tokens.max(args.generate_tokens) == 0 {
         return Err(usage_error("bench", "nothing to measure: -p and -n are both 0"));
     }
     let needed = needed_context(&args);
-    let context = args.context.ctx_size.unwrap_or(needed);
-    model::check_prompt_fits(needed, context, config)?;
+    match args.context.ctx_size {
+        Some(_) => files.check_prompt_fits(needed)?,
+        None => files.set_context_size(needed)?,
+    }
     let floor = backend::floor(args.device.backend, args.device.device)?;
-    let loaded = model::load_with(&checkpoint, &args.device, Some(context), args.context.kv_cache_dtype)?;
+    let mut model = model::load(files)?;
     let load_seconds = started.elapsed().as_secs_f64();
-    let weight_bytes = weight_bytes_per_token(&checkpoint);
-    let mut engine = loaded.engine;
+    let weight_bytes = weight_bytes_per_token(model.files().checkpoint());
+    let vocab_size = model.files().config().vocab_size;
     let probe = floor.map_or(Probe::Cpu(weight_bytes), |floor| Probe::Device(floor.bytes_per_second));
-    let Some(rounds) = measure(&args, &mut engine, config.vocab_size, probe)? else {
+    let Some(rounds) = measure(&args, model.engine(), vocab_size, probe)? else {
         return Ok(Outcome::Interrupted);
     };
-    let kv_cache_bytes = engine.runner().kv_bytes() as u64;
+    let kv_cache_bytes = model.engine().runner().kv_bytes() as u64;
     // Token i of n reads depth + i entries.
     let entries = args.depth as u64 + (args.generate_tokens as u64).div_ceil(2);
-    let kv_bytes = kv_cache_bytes * entries / engine.context_size() as u64;
+    let kv_bytes = kv_cache_bytes * entries / model.engine().context_size() as u64;
     // A step reads the weights once for the whole batch.
     let bytes = weight_bytes as f64 / args.batch as f64 + kv_bytes as f64;
     let shares =
         rounds.decode.iter().zip(&rounds.bandwidth).map(|(rate, bandwidth)| rate * bytes / bandwidth);
     let operations = floor.map(|floor| floor.operations_per_second);
-    let per_token = prefill_operations_per_token(&checkpoint, args.prompt_tokens);
+    let per_token = prefill_operations_per_token(model.files().checkpoint(), args.prompt_tokens);
     let operation_shares =
         operations.map(|most| rounds.prefill.iter().map(|rate| rate * per_token / most).collect());
     let report = Report {
         model: args.model.model.display().to_string(),
-        description: loaded.description,
+        description: model.description(),
         threads: ember_models::cpu_pool().threads(),
         repetitions: args.repetitions,
         batch: args.batch,

@@ -1,21 +1,18 @@
 //! `ember chat`: a conversation in the terminal.
-mod attachments;
 mod command;
 mod input;
-mod session;
+mod terminal;
 
-use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs};
+use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options};
 use super::generation_args::GenerationArgs;
-use super::model::{self, TextModel};
-use super::projector::ImageArgs;
-use super::{Outcome, output};
+use super::image_args::ImageArgs;
+use super::{Outcome, model, output};
 use anyhow::Result;
-use attachments::Attachments;
 use command::Input;
-use ember_loaders::checkpoint::Checkpoint;
+use ember::ModelFiles;
 use input::{Entry, LineReader};
-use session::{AfterCommand, Session};
 use std::io::{IsTerminal, stdin};
+use terminal::{AfterCommand, Terminal};
 
 /// Talk to a model
 #[derive(clap::Args)]
@@ -49,33 +46,32 @@ pub struct Args {
 
 /// Talks until the user leaves.
 pub fn run(args: Args) -> Result<Outcome> {
-    let checkpoint = Checkpoint::open(&args.model.model)?;
-    let text_model = TextModel::new(model::checkpoint_tokenizer(&checkpoint)?)?;
-    text_model.check_think(args.think.switch())?;
-    let settings = args.generation.resolve(&checkpoint)?;
-    model::context_size(checkpoint.config(), args.context.ctx_size)?;
-    let ImageArgs { images, projector } = args.images;
-    let is_projector_named = projector.mmproj.is_some();
-    let mut attachments = Attachments::new(projector, args.device);
-    if is_projector_named {
-        attachments.open(&checkpoint, &text_model)?;
+    let is_projector_named = args.images.projector.mmproj.is_some();
+    let options = model_options(args.device, &args.context, args.images.projector);
+    let mut files = ModelFiles::open(&args.model.model, options)?;
+    // Mistakes come to light before anything is loaded.
+    files.text()?.template()?;
+    files.text()?.check_think(args.think.switch())?;
+    args.generation.options().resolve(files.checkpoint())?;
+    if is_projector_named || !args.images.images.is_empty() {
+        files.text()?.check_takes_images()?;
+        files.vision()?;
     }
-    for path in &images {
-        attachments.attach(path, &checkpoint, &text_model)?;
-    }
-    let loaded = model::load(&checkpoint, &args.device, &args.context)?;
-    let mut session = Session::new(&checkpoint, text_model, loaded, attachments, args.generation, settings);
+    let images = model::read_images(&mut files, &args.images.images)?;
+    let mut model = model::load(files)?;
+    let mut session = model.session(args.generation.options())?;
     session.system = args.system;
-    session.think = args.think.switch();
+    session.set_think(args.think.switch())?;
+    let mut terminal = Terminal::new(session, args.generation, images);
     let mut lines = LineReader::new()?;
     if stdin().is_terminal() {
         eprintln!("/help lists the commands, Ctrl-D leaves");
     }
-    converse(&mut session, &mut lines)?;
+    converse(&mut terminal, &mut lines)?;
     Ok(Outcome::Done)
 }
 
-fn converse(session: &mut Session<'_>, lines: &mut LineReader) -> Result<()> {
+fn converse(terminal: &mut Terminal<'_>, lines: &mut LineReader) -> Result<()> {
     loop {
         let text = match lines.read()? {
             Entry::Text(text) => text,
@@ -89,9 +85,9 @@ fn converse(session: &mut Session<'_>, lines: &mut LineReader) -> Result<()> {
             continue;
         }
         let done = match command::parse(&text) {
-            Input::Message(message) => session.say(message),
+            Input::Message(message) => terminal.say(message),
             Input::Mistake(mistake) => Err(anyhow::Error::msg(mistake)),
-            Input::Command(command) => match session.obey(command) {
+            Input::Command(command) => match terminal.obey(command) {
                 Ok(AfterCommand::Leave) => return Ok(()),
                 Ok(AfterCommand::Stay) => Ok(()),
                 Err(error) => Err(error),
@@ -100,7 +96,7 @@ fn converse(session: &mut Session<'_>, lines: &mut LineReader) -> Result<()> {
         match done {
             // Nobody reads the answers any more.
             Err(error) if output::is_broken_pipe(&error) => return Err(error),
-            Err(error) => eprintln!("error: {}", super::chain_text(&error)),
+            Err(error) => eprintln!("error: {}", super::with_advice(&error)),
             Ok(()) => {}
         }
     }

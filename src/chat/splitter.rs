@@ -47,12 +47,12 @@ impl TextDelta {
 ///
 /// Stop strings are looked for in the whole answer, reasoning and tags included. Tool calls stay in the content.
 #[derive(Debug, Clone)]
-pub struct StreamDecoder {
+pub struct AnswerSplitter {
     stops: StopFilter,
     splitter: ReasoningSplitter,
 }
 
-impl StreamDecoder {
+impl AnswerSplitter {
     /// A decoder for one answer; `in_reasoning` if the prompt already opened the reasoning. Without `tags` everything
     /// is content. Empty stop strings are ignored.
     pub fn new(tags: Option<ReasoningTags>, in_reasoning: bool, stops: Vec<String>) -> Self {

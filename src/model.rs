@@ -1,0 +1,269 @@
+//! A model: its files, and the engine that runs it.
+use crate::backend::{self, DeviceOptions, KvType, LoadOptions};
+use crate::bytes::DecimalBytes;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::progress::{Progress, Reporter};
+use crate::session::Session;
+use crate::settings::AnswerOptions;
+use crate::text_model::TextModel;
+use crate::vision::VisionModel;
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_loaders::gguf::GgmlType;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Tokens of context when none are asked for: the model's own may need more memory than the machine has.
+pub const DEFAULT_CONTEXT: usize = 8192;
+
+/// The choices made when a model is opened.
+#[derive(Default)]
+pub struct ModelOptions {
+    /// Backend, device and threads.
+    pub device: DeviceOptions,
+    /// Tokens that prompt and answer may have together; the default is the model's context, at most [`DEFAULT_CONTEXT`].
+    pub context_size: Option<usize>,
+    /// Element type of the KV cache.
+    pub kv_type: KvType,
+    /// Projector file that reads images; the default is the `*mmproj*.gguf` beside the model that fits it.
+    pub projector: Option<PathBuf>,
+    /// Most tokens of an image: larger ones are scaled down.
+    pub image_max_tokens: Option<usize>,
+    /// Receiver of progress reports.
+    pub progress: Reporter,
+}
+
+/// The files of a model, open and checked; no weight is loaded.
+pub struct ModelFiles {
+    checkpoint: Checkpoint,
+    options: ModelOptions,
+    /// From the first use on: a model can be measured without its tokenizer.
+    text: OnceLock<TextModel>,
+    /// From the first image on: a model can be used without its projector.
+    vision: Option<VisionModel>,
+}
+
+impl ModelFiles {
+    /// Opens a GGUF file (any shard of a split one) or a Hugging Face folder.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] for a file that cannot be used, [`Error::ContextTooLarge`].
+    pub fn open(path: impl AsRef<Path>, options: ModelOptions) -> Result<Self, Error> {
+        Self::of_checkpoint(Checkpoint::open(path)?, options)
+    }
+
+    /// The files of an open checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::ContextTooLarge`].
+    pub fn of_checkpoint(checkpoint: Checkpoint, options: ModelOptions) -> Result<Self, Error> {
+        let allowed = checkpoint.config().context_length;
+        match options.context_size {
+            Some(asked) if asked > allowed => Err(Error::ContextTooLarge { asked, allowed }),
+            _ => Ok(Self { checkpoint, options, text: OnceLock::new(), vision: None }),
+        }
+    }
+
+    /// The checkpoint.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The hyperparameters.
+    pub fn config(&self) -> &ModelConfig {
+        self.checkpoint.config()
+    }
+
+    /// Tokenizer and chat template.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] for a tokenizer that is not supported.
+    pub fn text(&self) -> Result<&TextModel, Error> {
+        if let Some(text) = self.text.get() {
+            return Ok(text);
+        }
+        let text = TextModel::of_checkpoint(&self.checkpoint)?;
+        Ok(self.text.get_or_init(|| text))
+    }
+
+    /// The projector that reads images for the model, opened at the first call.
+    ///
+    /// # Errors
+    /// [`Error::ImagePrompt`] when the model takes no images, [`Error::Projector`] when no projector fits it.
+    pub fn vision(&mut self) -> Result<&mut VisionModel, Error> {
+        self.text()?.image_tokens()?;
+        let ModelOptions { projector, image_max_tokens, device, .. } = &self.options;
+        let vision = match self.vision.take() {
+            Some(vision) => vision,
+            None => VisionModel::open_for(&self.checkpoint, projector.as_deref(), *image_max_tokens, device)?,
+        };
+        Ok(self.vision.insert(vision))
+    }
+
+    /// True if the projector is open.
+    pub fn has_vision(&self) -> bool {
+        self.vision.is_some()
+    }
+
+    /// Tokens of context that the loaded model will have.
+    pub fn context_size(&self) -> usize {
+        self.options.context_size.unwrap_or(self.config().context_length.min(DEFAULT_CONTEXT))
+    }
+
+    /// Sets the tokens of context, before loading.
+    ///
+    /// # Errors
+    /// [`Error::PromptTooLong`] for more than the model allows.
+    pub fn set_context_size(&mut self, tokens: usize) -> Result<(), Error> {
+        let allowed = self.config().context_length;
+        if tokens > allowed {
+            return Err(Error::PromptTooLong { tokens, context: allowed, allowed });
+        }
+        self.options.context_size = Some(tokens);
+        Ok(())
+    }
+
+    /// Refuses a prompt that does not fit, before any weight is read.
+    ///
+    /// # Errors
+    /// [`Error::PromptTooLong`].
+    pub fn check_prompt_fits(&self, tokens: usize) -> Result<(), Error> {
+        let (context, allowed) = (self.context_size(), self.config().context_length);
+        if tokens <= context { Ok(()) } else { Err(Error::PromptTooLong { tokens, context, allowed }) }
+    }
+
+    /// Loads the weights onto the device.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when there is no such device or it cannot hold the model, [`Error::Engine`] when it fails.
+    pub fn load(self) -> Result<Model, Error> {
+        let started = Instant::now();
+        let options = LoadOptions {
+            device: self.options.device,
+            context_size: self.context_size(),
+            kv_type: self.options.kv_type,
+        };
+        let progress = &self.options.progress;
+        let total = self.checkpoint.matrix_bytes() as u64;
+        let mut done = 0;
+        let loaded = backend::load(&self.checkpoint, &options, &mut |bytes| {
+            done += bytes;
+            // Loading cannot be cancelled.
+            let _goes_on = progress.report(Progress::LoadingModel { done, total });
+        });
+        progress.done();
+        let loaded = loaded?;
+        let mut engine = Engine::new(loaded.runner);
+        if loaded.compiles_kernels {
+            let _goes_on = progress.report(Progress::CompilingKernels);
+            let warm = engine.warm_up();
+            progress.done();
+            warm?;
+        }
+        Ok(Model { files: self, engine, device_name: loaded.device, load_time: started.elapsed() })
+    }
+}
+
+/// A model ready to answer.
+pub struct Model {
+    pub(crate) files: ModelFiles,
+    pub(crate) engine: Engine,
+    device_name: String,
+    load_time: Duration,
+}
+
+impl Model {
+    /// Opens a GGUF file (any shard of a split one) or a Hugging Face folder and loads the weights.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::open`] and [`ModelFiles::load`].
+    pub fn open(path: impl AsRef<Path>, options: ModelOptions) -> Result<Self, Error> {
+        ModelFiles::open(path, options)?.load()
+    }
+
+    /// A conversation with the model.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] for a tokenizer that is not supported, [`Error::Setting`] for a setting outside its range.
+    pub fn session(&mut self, options: AnswerOptions) -> Result<Session<'_>, Error> {
+        self.files.text()?;
+        let settings = options.resolve(&self.files.checkpoint)?;
+        Ok(Session::new(self, settings))
+    }
+
+    /// The files.
+    pub fn files(&self) -> &ModelFiles {
+        &self.files
+    }
+
+    /// The projector that reads images, opened at the first call.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::vision`].
+    pub fn vision(&mut self) -> Result<&mut VisionModel, Error> {
+        self.files.vision()
+    }
+
+    /// The files' text side, and the engine, for work on tokens.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Encodes images that were read by [`vision`](Self::vision), each once.
+    ///
+    /// # Errors
+    /// As [`VisionModel::encode`].
+    pub fn encode(&mut self, images: &[crate::ImageFile]) -> Result<crate::EncodedImages, Error> {
+        self.files.encode(images)
+    }
+
+    /// Time that loading took.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+
+    /// A line that describes the model to people: name, weights, device, context and KV cache.
+    pub fn description(&self) -> String {
+        let (files, engine) = (&self.files, &self.engine);
+        let config = files.config();
+        let name = config.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        let weights = weights_text(&files.checkpoint);
+        format!(
+            "{}{name}, {weights}; {}, {}; context {} of {}, KV cache {} {}",
+            config.arch,
+            files.options.device.backend,
+            self.device_name,
+            engine.context_size(),
+            config.context_length,
+            DecimalBytes(engine.runner().kv_bytes() as u64),
+            format!("{:?}", files.options.kv_type).to_lowercase(),
+        )
+    }
+}
+
+impl ModelFiles {
+    pub(crate) fn encode(&mut self, images: &[crate::ImageFile]) -> Result<crate::EncodedImages, Error> {
+        match &mut self.vision {
+            Some(vision) => vision.encode(images, &self.options.progress),
+            None => Ok(crate::EncodedImages::default()),
+        }
+    }
+
+    pub(crate) fn progress(&self) -> &Reporter {
+        &self.options.progress
+    }
+}
+
+/// The type that holds most weights, and the size of the files.
+fn weights_text(checkpoint: &Checkpoint) -> String {
+    let Some(gguf) = checkpoint.gguf() else { return String::new() };
+    let mut counts: HashMap<GgmlType, usize> = HashMap::new();
+    for tensor in gguf.tensors() {
+        *counts.entry(tensor.ty).or_default() += tensor.n_elements();
+    }
+    let main = counts.into_iter().max_by_key(|&(ty, count)| (count, ty.id()));
+    let main = main.map_or("no weights", |(ty, _)| ty.name());
+    format!("{main}, {}", DecimalBytes(gguf.file_bytes()))
+}
