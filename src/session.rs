@@ -26,7 +26,7 @@ impl Said {
 
 /// A conversation with a [`Model`].
 ///
-/// What two prompts in a row begin with is computed once.
+/// The common beginning of two prompts in a row is computed once.
 pub struct Session<'m> {
     model: &'m mut Model,
     /// The tokens that are in the KV cache.

@@ -30,7 +30,7 @@ fn input_of(case: &Value) -> RenderInput {
     }
 }
 
-/// What differs between our result and the reference's, if anything does.
+/// The difference between our result and the reference's, if there is one.
 fn difference(got: Result<String, TemplateError>, expected: &Value) -> Option<String> {
     let text = |kind: &str| expected.get(kind).and_then(Value::as_str);
     match (&got, text("text"), text("refused"), text("error")) {

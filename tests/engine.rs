@@ -217,7 +217,7 @@ fn prompt_with_two_images() -> Vec<u32> {
     [&[1, 2][..], &image, &[3, 4], &image, &[5, 6]].concat()
 }
 
-/// What each position of the sequence was run with: a token, or the first value of an embedding.
+/// The input that each position of the sequence was run with: a token, or the first value of an embedding.
 fn inputs(batches: &[Batch]) -> Vec<Result<u32, f32>> {
     let mut inputs = Vec::new();
     for batch in batches {

@@ -7,7 +7,7 @@ fn sample(params: SamplingParams, logits: &[f32], history: &[u32]) -> Result<u32
     Sampler::new(params).unwrap().sample(&mut logits.to_vec(), history)
 }
 
-/// How often each token is drawn in 20000 tries.
+/// Number of times that each token is drawn in 20000 tries.
 fn frequencies(params: SamplingParams, probabilities: &[f32], history: &[u32]) -> Vec<f64> {
     let mut sampler = Sampler::new(SamplingParams { seed: Some(7), ..params }).unwrap();
     let mut counts = vec![0.0; probabilities.len()];

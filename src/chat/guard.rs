@@ -49,7 +49,7 @@ const FIELDS: [&str; 29] = [
 /// Roles that templates compare with: never marked.
 const ROLES: [&str; 5] = ["system", "user", "assistant", "tool", "developer"];
 
-/// How much of a string is marked.
+/// The extent to which a string is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strength {
     /// Whole control texts only.
@@ -61,7 +61,7 @@ pub(super) enum Strength {
 /// A stretch of rendered text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// Whether it is a control token that the template wrote.
+    /// True if it is a control token that the template wrote.
     pub control: bool,
     pub text: String,
 }

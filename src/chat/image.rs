@@ -18,7 +18,7 @@ pub struct ImageTokens {
     pub end: u32,
 }
 
-/// Why images have no place in a prompt.
+/// The reason images have no place in a prompt.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ImagePromptError {
     /// The vocabulary is that of a text-only model.

@@ -26,7 +26,7 @@ pub enum MessageError {
         index: usize,
         /// Position of the part.
         part: usize,
-        /// What is wrong with it.
+        /// The fault.
         problem: &'static str,
     },
     /// The arguments of a call are neither a JSON object nor the text of one.
@@ -36,7 +36,7 @@ pub enum MessageError {
         index: usize,
         /// Position of the call.
         call: usize,
-        /// What the JSON parser said, or the kind of value found.
+        /// The JSON parser's words, or the kind of value found.
         problem: String,
     },
     /// The template prints `content` as one string and the message has a part that is not text.
@@ -64,7 +64,7 @@ pub struct Message {
     /// The text or the parts; absent or null on an assistant turn that only calls tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,
-    /// What the model thought before the answer; also read from `reasoning` and `thinking`.
+    /// The model's thoughts before the answer; also read from `reasoning` and `thinking`.
     #[serde(default, alias = "reasoning", alias = "thinking", skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
     /// Calls the assistant made.
@@ -81,7 +81,7 @@ pub struct Message {
     pub extra: Map<String, Value>,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Content {
@@ -233,7 +233,7 @@ impl FunctionCall {
     /// The arguments as an object; empty text and null mean none.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The fault, in words.
     pub fn arguments_object(&self) -> Result<Map<String, Value>, String> {
         let parsed = match &self.arguments {
             Value::String(text) if text.trim().is_empty() => Value::Null,

@@ -6,7 +6,7 @@ use super::template::{ChatTemplate, RenderInput, TemplateError};
 use ember_loaders::tokenizer::{Piece, Tokenizer};
 use thiserror::Error;
 
-/// What a prompt needs of a tokenizer.
+/// The part of a tokenizer that a prompt needs.
 pub trait PromptTokenizer {
     /// Texts of all CONTROL tokens (`<|im_end|>`, `[INST]`); USER_DEFINED ones (`<think>`) are not among them.
     fn control_tokens(&self) -> Vec<String>;
@@ -58,7 +58,7 @@ impl Prompt {
     }
 }
 
-/// Why a conversation gave no prompt.
+/// The reason a conversation gave no prompt.
 #[derive(Debug, Error)]
 pub enum PromptError {
     /// The template could not render it.

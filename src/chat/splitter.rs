@@ -21,7 +21,7 @@ impl ReasoningTags {
         Some(Self { open: open.into(), close: close.into() })
     }
 
-    /// Whether `prompt` ends inside an open reasoning block, so that the answer starts with reasoning.
+    /// True if `prompt` ends inside an open reasoning block, so that the answer starts with reasoning.
     pub fn open_in(&self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(&self.open)
     }
@@ -37,7 +37,7 @@ pub struct TextDelta {
 }
 
 impl TextDelta {
-    /// Whether nothing was added.
+    /// True if nothing was added.
     pub fn is_empty(&self) -> bool {
         self.reasoning.is_empty() && self.content.is_empty()
     }
@@ -85,7 +85,7 @@ impl AnswerSplitter {
         self.stops.found.map(|index| self.stops.stops[index].as_str())
     }
 
-    /// Whether the answer is still inside its reasoning.
+    /// True if the answer is still inside its reasoning.
     pub fn in_reasoning(&self) -> bool {
         matches!(self.splitter.phase, Phase::ReasoningStart | Phase::Reasoning)
     }
@@ -121,7 +121,7 @@ impl StopFilter {
         self.held.drain(..certain).collect()
     }
 
-    /// Whether a longer stop string that began before `at` is still incomplete.
+    /// True if a longer stop string that began before `at` is still incomplete.
     fn earlier_may_follow(&self, at: usize) -> bool {
         start_of_any(&self.held, &self.stops) < at
     }
@@ -137,7 +137,7 @@ impl StopFilter {
     }
 }
 
-/// Where in the answer the text is.
+/// The part of the answer that the text is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Before any visible text: an opening tag may follow.
@@ -222,7 +222,7 @@ impl ReasoningSplitter {
     }
 }
 
-/// Where the longest end of `text` begins that is the start, but not the whole, of a marker.
+/// Start of the longest end of `text` that is the start, but not the whole, of a marker.
 fn start_of_any<'a>(text: &str, markers: impl IntoIterator<Item = &'a String>) -> usize {
     let start_of = |marker: &'a String| {
         let mut tails =

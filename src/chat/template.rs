@@ -18,7 +18,7 @@ const NAME: &str = "chat_template";
 /// Text that shows what a template does with the parts of a content.
 const PROBE: &str = "ember content probe";
 
-/// Why a conversation could not be rendered.
+/// The reason a conversation could not be rendered.
 #[derive(Debug, Error)]
 pub enum TemplateError {
     /// The template cannot be compiled.
@@ -49,20 +49,20 @@ pub enum TemplateError {
     Message(#[from] MessageError),
 }
 
-/// What one rendering takes.
+/// The input of one rendering.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RenderInput {
     /// Messages as the template sees them: see [`ChatTemplate::prepare`].
     pub messages: Vec<Json>,
     /// Tool definitions; the template sees `none` when absent.
     pub tools: Option<Vec<Json>>,
-    /// Whether to end with the opening of the assistant's turn.
+    /// Ends with the opening of the assistant's turn.
     pub add_generation_prompt: bool,
     /// The template's thinking switch; undefined in the template when `None`.
     pub enable_thinking: Option<bool>,
     /// Further variables (`chat_template_kwargs`).
     pub kwargs: Map<String, Json>,
-    /// What `strftime_now` prints; the local time when `None`.
+    /// The time that `strftime_now` prints; the local time when `None`.
     pub now: Option<NaiveDateTime>,
 }
 
@@ -76,12 +76,12 @@ pub struct ChatTemplate {
     traits: Traits,
 }
 
-/// What the template's text says about the messages it takes.
+/// The properties of the messages that a template takes, found in its text.
 #[derive(Debug, Clone, Copy, Default)]
 struct Traits {
     /// Prints the text of `content` parts; otherwise wants one string.
     takes_parts: bool,
-    /// What to put between the text parts of a tool's result; `None` if the template joins them itself.
+    /// The separator of the text parts of a tool's result; `None` if the template joins them itself.
     tool_separator: Option<&'static str>,
     /// Mistral's: replayed reasoning is a part of type `thinking`.
     thinking_parts: bool,
@@ -119,7 +119,7 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Whether the template reads `enable_thinking`.
+    /// True if the template reads `enable_thinking`.
     pub fn has_thinking_switch(&self) -> bool {
         self.traits.thinking_switch
     }
@@ -208,7 +208,7 @@ impl ChatTemplate {
         }
     }
 
-    /// Whether the text of a part is printed; a template that prints the list itself shows it too, but inside quotes.
+    /// True if the text of a part is printed; a template that prints the list itself shows it too, but inside quotes.
     fn prints_probe(&self, messages: Vec<Json>) -> bool {
         let input = RenderInput { messages, ..RenderInput::default() };
         let quoted = ["'", "\""].map(|quote| format!("{quote}{PROBE}{quote}"));

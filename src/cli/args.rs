@@ -17,7 +17,7 @@ pub struct ModelArg {
     pub model: PathBuf,
 }
 
-/// Where a model runs.
+/// The device that a model runs on.
 #[derive(Args, Clone, Copy)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceArgs {
@@ -124,7 +124,7 @@ pub fn positive(text: &str) -> Result<usize, String> {
 /// The whole of a text file; `-` is stdin.
 ///
 /// # Errors
-/// When it cannot be read or is not UTF-8.
+/// If it cannot be read or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     if path == Path::new("-") {
         return read_stdin();
@@ -135,7 +135,7 @@ pub fn read_text(path: &Path) -> Result<String> {
 /// Stdin, when something is piped into it: nobody waits for a terminal by mistake.
 ///
 /// # Errors
-/// When it cannot be read or is not UTF-8.
+/// If it cannot be read or is not UTF-8.
 pub fn read_piped_stdin() -> Result<Option<String>> {
     if stdin().is_terminal() { Ok(None) } else { read_stdin().map(Some) }
 }

@@ -33,7 +33,7 @@ pub struct GenerationArgs {
     /// Divide the logits of recent tokens by R; 1 is off
     #[arg(long, value_name = "R")]
     repeat_penalty: Option<f32>,
-    /// How many tokens back the penalties look; 0 is off, -1 is all [default: 64]
+    /// Number of recent tokens that the penalties see; 0 is off, -1 is all [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     repeat_last_n: Option<i32>,
     /// Subtract P from the logits of recent tokens
@@ -54,7 +54,7 @@ impl GenerationArgs {
     /// The arguments with one of them given anew, as `/set` does.
     ///
     /// # Errors
-    /// When there is no such flag or the value does not suit it.
+    /// If there is no such flag or the value does not suit it.
     pub fn with(&self, name: &str, value: &str) -> Result<Self> {
         let mut setting = Setting { args: self.clone() };
         setting.try_update_from([format!("--{name}={value}")]).map_err(|error| {

@@ -1,4 +1,4 @@
-//! What `ember info` says about a projector.
+//! The part of `ember info` about a projector.
 use super::chain_text;
 use ember_loaders::gguf::Gguf;
 use ember_loaders::projector::{PixtralConfig, Projector};
@@ -14,12 +14,12 @@ pub enum ProjectorInfo {
     Usable(Summary),
     /// It cannot.
     Refused {
-        /// Why.
+        /// The reason.
         problem: String,
     },
 }
 
-/// What an image becomes, and what in.
+/// The projector's sizes: of an image, and of the tower that reads it.
 #[derive(Serialize)]
 pub struct Summary {
     #[serde(rename = "type")]
@@ -33,7 +33,7 @@ pub struct Summary {
     image_size: usize,
     max_image_tokens: usize,
     activation: String,
-    /// Whether the file says so; it is the default otherwise.
+    /// True if the file says so; it is the default otherwise.
     activation_named: bool,
     text_width: usize,
 }

@@ -12,7 +12,7 @@ static STATE: AtomicU8 = AtomicU8::new(IDLE);
 /// Takes over Ctrl-C for the whole program.
 ///
 /// # Errors
-/// When the system refuses the handler.
+/// If the system refuses the handler.
 pub fn install() -> Result<()> {
     ctrlc::set_handler(|| {
         if STATE.compare_exchange(LISTENING, REQUESTED, Ordering::SeqCst, Ordering::SeqCst).is_err() {

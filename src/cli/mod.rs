@@ -62,7 +62,7 @@ enum Command {
     Bench(bench::Args),
 }
 
-/// How a command that did not fail ended.
+/// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,

@@ -8,7 +8,7 @@ use super::output;
 /// Loads the weights and says on stderr what was loaded.
 ///
 /// # Errors
-/// When the device cannot hold the model.
+/// If the device cannot hold the model.
 pub fn load(files: ModelFiles) -> Result<Model> {
     let model = files.load()?;
     eprintln!("{}", model.description());
@@ -22,7 +22,7 @@ pub fn load(files: ModelFiles) -> Result<Model> {
 /// Reads the images of a command, with the projector of its model, which is named on stderr.
 ///
 /// # Errors
-/// When the model takes no images, no projector fits it, or a file cannot be read.
+/// If the model takes no images, no projector fits it, or a file cannot be read.
 pub fn read_images(files: &mut ModelFiles, paths: &[PathBuf]) -> Result<Vec<ImageFile>> {
     if paths.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What a model says, on the two output streams, and what happens when nobody reads them any more.
+//! Output of answers on the two streams, and the end of a pipe that nobody reads any more.
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
@@ -36,7 +36,7 @@ impl<O: Write, E: Write> AnswerWriter<O, E> {
     /// Writes a piece of the answer.
     ///
     /// # Errors
-    /// When stdout cannot be written to.
+    /// If stdout cannot be written to.
     pub fn answer(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -52,7 +52,7 @@ impl<O: Write, E: Write> AnswerWriter<O, E> {
     /// Writes a piece of the reasoning.
     ///
     /// # Errors
-    /// When stderr cannot be written to.
+    /// If stderr cannot be written to.
     pub fn reasoning(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -67,7 +67,7 @@ impl<O: Write, E: Write> AnswerWriter<O, E> {
     /// Ends the line that is open, if one is.
     ///
     /// # Errors
-    /// When its stream cannot be written to.
+    /// If its stream cannot be written to.
     pub fn finish(&mut self) -> io::Result<()> {
         match self.open_line.take() {
             Some(Stream::Answer) => {
@@ -83,7 +83,7 @@ impl<O: Write, E: Write> AnswerWriter<O, E> {
 /// Writes a value as one line of JSON.
 ///
 /// # Errors
-/// When `out` cannot be written to.
+/// If `out` cannot be written to.
 pub fn json_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out)
@@ -94,12 +94,12 @@ pub fn dim(text: &str) -> String {
     if styled(&io::stderr()) { format!("{DIM}{text}{RESET}") } else { text.to_owned() }
 }
 
-/// Whether escape sequences may be written: a terminal, and the user has not set `NO_COLOR`.
+/// True if escape sequences may be written: a terminal, and the user has not set `NO_COLOR`.
 pub fn styled(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Whether the error is that the reader of a pipe has gone.
+/// True if the error is that the reader of a pipe has gone.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -22,7 +22,7 @@ impl Dtype {
 /// Writes the header of a file of these tensors: name, type and shape, in the order in which their data follow.
 ///
 /// # Errors
-/// When `out` cannot be written to.
+/// If `out` cannot be written to.
 pub fn write_header(out: &mut impl Write, tensors: &[(&str, Dtype, &[usize])]) -> io::Result<()> {
     let mut header = Map::new();
     let mut start = 0;
@@ -42,7 +42,7 @@ pub fn write_header(out: &mut impl Write, tensors: &[(&str, Dtype, &[usize])]) -
 /// Writes the data of a tensor of [`Dtype::F32`], or a part of it.
 ///
 /// # Errors
-/// When `out` cannot be written to.
+/// If `out` cannot be written to.
 pub fn write_f32(out: &mut impl Write, values: &[f32]) -> io::Result<()> {
     values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
 }
@@ -50,7 +50,7 @@ pub fn write_f32(out: &mut impl Write, values: &[f32]) -> io::Result<()> {
 /// Writes the data of a tensor of [`Dtype::I64`], or a part of it.
 ///
 /// # Errors
-/// When `out` cannot be written to.
+/// If `out` cannot be written to.
 pub fn write_i64(out: &mut impl Write, values: impl IntoIterator<Item = i64>) -> io::Result<()> {
     values.into_iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
 }

@@ -3,7 +3,7 @@ use crate::sampling::SamplingError;
 use ember_models::ModelError;
 use thiserror::Error;
 
-/// Why a step or a generation failed.
+/// The reason a step or a generation failed.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The tokens do not fit into the KV cache.
@@ -32,7 +32,7 @@ pub enum EngineError {
     ImagePlace {
         /// Index of its first token in the sequence.
         start: usize,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     /// The image encoder produced something other than finite embeddings for the image's cells.

@@ -32,7 +32,7 @@ impl ImageSpan {
         self.start + self.image.grid.tokens()
     }
 
-    /// What the tokens `entries` of the sequence take from the image, when they are the rows of a batch from `first_row` on.
+    /// The embeddings that the tokens `entries` of the sequence take from the image, when they are the rows of a batch from `first_row` on.
     pub(super) fn embedding_rows(
         &self,
         entries: Range<usize>,

@@ -34,11 +34,11 @@ pub struct Chunk<'a> {
     pub sequence: &'a mut Sequence,
     /// The tokens, at the positions that follow the sequence's own.
     pub tokens: Tokens<'a>,
-    /// What is wanted of the rows.
+    /// The results wanted of the rows.
     pub wanted: Wanted,
 }
 
-/// What is wanted of a chunk's rows.
+/// The results wanted of a chunk's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Nothing but their keys and values in the cache.

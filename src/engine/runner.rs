@@ -1,4 +1,4 @@
-//! Where the engine meets the model: a flat batch in, host logits out.
+//! The interface between engine and model: a flat batch in, host logits out.
 use super::EngineError;
 use ember_loaders::checkpoint::ModelConfig;
 use ember_models::backend::{Backend, TopK, read};

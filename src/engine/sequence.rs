@@ -35,7 +35,7 @@ impl Sequence {
         self.tokens.len()
     }
 
-    /// Whether nothing is cached.
+    /// True if nothing is cached.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }

@@ -62,7 +62,7 @@ impl ImageCache {
         self.encoder.as_ref()
     }
 
-    /// Whether [`encode`](Self::encode) has the image at hand.
+    /// True if [`encode`](Self::encode) has the image at hand.
     pub fn contains(&self, image: &PreparedImage) -> bool {
         self.images.iter().any(|kept| kept.hash == image.hash)
     }

@@ -9,7 +9,7 @@ pub(super) struct Candidate {
     pub logit: f32,
 }
 
-/// How many candidates are sorted at first where a cumulative filter seldom needs more.
+/// Number of candidates that are sorted at first where a cumulative filter seldom needs more.
 const FIRST_SORTED: usize = 256;
 
 /// Likeliest first; equal logits by id, so that a result never depends on the sort.

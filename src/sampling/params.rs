@@ -13,7 +13,7 @@ pub struct ParamError {
     pub field: &'static str,
     /// The value given.
     pub value: String,
-    /// What is accepted, in words.
+    /// The accepted values, in words.
     pub range: &'static str,
 }
 
@@ -80,7 +80,7 @@ pub struct SamplingParams {
     pub typical_p: f32,
     /// Divides the positive and multiplies the negative logits of recent tokens; 1 is off.
     pub repeat_penalty: f32,
-    /// How many recent tokens the three penalties see; -1 is all, 0 none.
+    /// Number of recent tokens that the three penalties see; -1 is all, 0 none.
     pub repeat_last_n: i32,
     /// Subtracted from the logit of each recent token.
     pub presence_penalty: f32,
@@ -111,7 +111,7 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// Whether earlier tokens change the logits.
+    /// True if earlier tokens change the logits.
     pub fn has_penalties(&self) -> bool {
         self.repeat_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
@@ -143,7 +143,7 @@ impl SamplingParams {
     }
 }
 
-/// Who set a value.
+/// The source of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The request.
@@ -210,7 +210,7 @@ impl ResolvedSampling {
         Ok(Self { params, settings })
     }
 
-    /// Who set the field of that name; `None` for an unknown name.
+    /// The source of the field of that name; `None` for an unknown name.
     pub fn source(&self, field: &str) -> Option<Source> {
         self.settings.iter().find(|(name, ..)| *name == field).map(|(.., source)| *source)
     }

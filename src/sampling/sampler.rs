@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use thiserror::Error;
 
-/// Why no token could be chosen.
+/// The reason no token could be chosen.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SamplingError {
     /// A logit is NaN or plus infinity: the model's numbers broke down.
@@ -103,7 +103,7 @@ impl Sampler {
         Ok(self.draw())
     }
 
-    /// How many of the likeliest tokens decide the draw, when that is few: then
+    /// Number of the likeliest tokens that decide the draw, when that is few: then
     /// [`sample_likeliest`](Self::sample_likeliest) draws as [`sample`](Self::sample) does, and a device need not send
     /// all logits. `None` when any token's logit may matter: biases, penalties, filters over the whole distribution.
     pub fn likeliest_needed(&self) -> Option<usize> {

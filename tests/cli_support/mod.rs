@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// What a run of the binary gave.
+/// The result of a run of the binary.
 pub struct Ran {
     /// Exit status.
     pub status: i32,

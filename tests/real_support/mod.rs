@@ -31,7 +31,7 @@ pub fn model(name: &str) -> PathBuf {
     path
 }
 
-/// What llama.cpp said on one prompt: its greedy tokens and, per position, its likeliest tokens, best first.
+/// The answer of llama.cpp to one prompt: its greedy tokens and, per position, its likeliest tokens, best first.
 struct Golden {
     prompt: Vec<u32>,
     generated: Vec<u32>,

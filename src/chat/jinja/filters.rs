@@ -98,7 +98,7 @@ fn is_sequence(value: &Value) -> bool {
     }
 }
 
-/// What `for` loops over: refuses what Python refuses.
+/// The sequence that `for` loops over: refuses what Python refuses.
 fn iterate(value: Value) -> Result<Value, Error> {
     if is_iterable(&value) {
         return Ok(value);

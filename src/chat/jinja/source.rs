@@ -43,7 +43,7 @@ fn rewrite_statement(text: &str) -> Option<String> {
     }
 }
 
-/// Where the iterated expression lies in what follows `for`: from `in` to a filter, `recursive` or the end.
+/// The range of the iterated expression in the text after `for`: from `in` to a filter, `recursive` or the end.
 fn iterated(text: &str) -> Option<Range<usize>> {
     let mut start = None;
     let mut end = text.trim_end_matches(|c: char| c.is_whitespace() || "-+".contains(c)).len();

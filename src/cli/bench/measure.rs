@@ -10,7 +10,7 @@ use std::time::Instant;
 /// Bounds of the bytes read to measure the bandwidth: more than most caches hold, and not much beside a model.
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 256 << 20..=1 << 30;
 
-/// What the counted rounds gave, in tokens and bytes per second.
+/// The results of the counted rounds, in tokens and bytes per second.
 #[derive(Default)]
 pub struct Rounds {
     pub prefill: Vec<f64>,
@@ -19,7 +19,7 @@ pub struct Rounds {
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// Where the read bandwidth comes from.
+/// The source of the read bandwidth.
 pub enum Probe {
     /// Reading memory before each round, about this many bytes.
     Cpu(usize),
@@ -157,7 +157,7 @@ impl ReadProbe {
         Self((0..words as u64).collect())
     }
 
-    /// What the kernels' threads read together: the best of three passes.
+    /// The bytes that the kernels' threads read together per second: the best of three passes.
     fn bytes_per_second(&self) -> f64 {
         let pool = ember_models::cpu_pool();
         // Several pieces per thread, so that none waits for the slowest.

@@ -1,7 +1,7 @@
 //! The slash commands of the chat.
 use std::path::PathBuf;
 
-/// What `/help` prints.
+/// The text of `/help`.
 pub const HELP: &str = "\
 /help             this list
 /exit             leave (also Ctrl-D)
@@ -33,7 +33,7 @@ pub enum ChatCommand {
     Regen,
 }
 
-/// What happens to the images of the next message.
+/// A command about the images of the next message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ImageCommand {
     List,
@@ -49,7 +49,7 @@ pub enum Think {
     TemplateDefault,
 }
 
-/// What the user entered.
+/// An input of the user.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
     Message(String),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const PROMPT: &str = "> ";
 const CONTINUATION: &str = ". ";
 
-/// Where the user's lines come from.
+/// The source of the user's lines.
 pub enum LineReader {
     /// A terminal, with the file that keeps the history when there is a place for it.
     Terminal(Box<DefaultEditor>, Option<PathBuf>),
@@ -16,7 +16,7 @@ pub enum LineReader {
     Piped,
 }
 
-/// What came of waiting for the user.
+/// The outcome of waiting for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A whole message or command, of one line or several.
@@ -31,7 +31,7 @@ impl LineReader {
     /// A reader of the process's stdin.
     ///
     /// # Errors
-    /// When the terminal cannot be set up.
+    /// If the terminal cannot be set up.
     pub fn new() -> Result<Self> {
         if !stdin().is_terminal() {
             return Ok(Self::Piped);
@@ -48,7 +48,7 @@ impl LineReader {
     /// Waits for the next message or command.
     ///
     /// # Errors
-    /// When stdin cannot be read.
+    /// If stdin cannot be read.
     pub fn read(&mut self) -> Result<Entry> {
         let mut lines = Lines::default();
         loop {

@@ -40,7 +40,7 @@ impl<'m> Terminal<'m> {
     /// Sends a message, with the images that wait, and shows the answer.
     ///
     /// # Errors
-    /// When it cannot be rendered, does not fit, or the model fails; the conversation is then as it was.
+    /// If it cannot be rendered, does not fit, or the model fails; the conversation is then as it was.
     pub fn say(&mut self, message: String) -> Result<()> {
         let images = std::mem::take(&mut self.waiting);
         let answered = show(|| self.session.say(message, &images));
