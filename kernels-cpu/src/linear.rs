@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::activations::{ActFormat, ActRow, QuantizedRows};
-use crate::block::Matrix;
 use crate::dot::{Chunk, Kernel, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, Tokens, kernel, quantize_row};
 use crate::isa::Isa;
+use crate::matrix::Matrix;
 use crate::pool::{self, ThreadPool};
 
 /// From this many tokens on, rearranging rows into panels pays.

@@ -21,8 +21,8 @@ pub mod rope;
 pub mod rows;
 
 pub use buffer::Buffer;
+pub use ember_formats::GgmlType as BlockType;
 pub use error::GpuError;
-pub use format::BlockType;
 pub use gpu::{Capabilities, Gpu, MatrixUnit, launch_count, read_bytes};
 pub use matrix::DeviceMatrix;
 pub use pack::pack_rows;

@@ -10,15 +10,7 @@ use crate::kv::{KvLayout, KvPages, store_row};
 use crate::norm::cube_sum;
 use crate::{Buffer, Gpu, GpuError};
 use cubecl::prelude::*;
-
-/// Which elements of a head form a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pairing {
-    /// `i` with `i + rotated / 2`.
-    Half,
-    /// `2 i` with `2 i + 1`.
-    Adjacent,
-}
+pub use ember_formats::Pairing;
 
 /// What the rows of a step need to know of themselves, the same for all layers: one upload.
 #[derive(Clone, Debug)]

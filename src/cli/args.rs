@@ -1,6 +1,7 @@
 //! Arguments that several commands share.
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ember::backend::{BackendKind, KvType};
 use std::io::{IsTerminal, Read, stdin};
 use std::path::{Path, PathBuf};
@@ -36,45 +37,14 @@ pub struct ContextArgs {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub ctx_size: Option<usize>,
     /// Element type of the KV cache
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = KvCacheType::F16)]
-    pub kv_cache_dtype: KvCacheType,
+    #[arg(long, value_parser = kv_type(), value_name = "TYPE", default_value_t)]
+    pub kv_cache_dtype: KvType,
 }
 
-/// Element types of the KV cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KvCacheType {
-    /// 2 bytes per element
-    F16,
-    /// 2 bytes per element, with the range of f32 and less precision than f16
-    Bf16,
-    /// 4 bytes per element
-    F32,
-    /// 34 bytes per 32 elements
-    #[value(name = "q8_0")]
-    Q8_0,
-}
-
-impl KvCacheType {
-    /// The name used in flags and messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::F32 => "f32",
-            Self::Q8_0 => "q8_0",
-        }
-    }
-}
-
-impl From<KvCacheType> for KvType {
-    fn from(ty: KvCacheType) -> Self {
-        match ty {
-            KvCacheType::F16 => Self::F16,
-            KvCacheType::Bf16 => Self::BF16,
-            KvCacheType::F32 => Self::F32,
-            KvCacheType::Q8_0 => Self::Q8_0,
-        }
-    }
+/// The parser of `--kv-cache-dtype`: every type by its name.
+pub fn kv_type() -> impl TypedValueParser<Value = KvType> {
+    let value = |ty: KvType| PossibleValue::new(ty.name()).help(ty.description());
+    PossibleValuesParser::new(KvType::ALL.map(value)).try_map(|name| name.parse::<KvType>())
 }
 
 /// The thinking switch of the model's chat template.

@@ -1,5 +1,5 @@
 //! `ember logits`: the model's raw output for every position, as a safetensors file.
-use super::args::{DeviceArgs, KvCacheType, ModelArg};
+use super::args::{DeviceArgs, ModelArg, kv_type};
 use super::detokenize::parse_ids;
 use super::interrupt::Listener;
 use super::progress::Bar;
@@ -8,6 +8,7 @@ use super::safetensors::{Dtype, write_f32, write_header, write_i64};
 use super::vision_model::VisionModel;
 use super::{Outcome, model, usage_error};
 use anyhow::{Context, Result, bail};
+use ember::backend::KvType;
 use ember::chat::{ImageTokens, Prompt};
 use ember::engine::{Engine, Sequence, Tokens, Wanted};
 use ember_loaders::checkpoint::Checkpoint;
@@ -46,8 +47,8 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     /// Element type of the KV cache
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = KvCacheType::F32, help_heading = "Device")]
-    kv_cache_dtype: KvCacheType,
+    #[arg(long, value_parser = kv_type(), value_name = "TYPE", default_value_t = KvType::F32, help_heading = "Device")]
+    kv_cache_dtype: KvType,
 }
 
 #[derive(clap::Args)]

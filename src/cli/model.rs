@@ -1,8 +1,8 @@
 //! Opening a model: its tokenizer and template, and, for commands that run it, its weights.
-use super::args::{ContextArgs, DeviceArgs, KvCacheType};
+use super::args::{ContextArgs, DeviceArgs};
 use super::progress::{Bar, Spinner};
 use anyhow::{Context, Result, bail};
-use ember::backend::{self, DEFAULT_CONTEXT, PlacementOptions};
+use ember::backend::{self, DEFAULT_CONTEXT, KvType, PlacementOptions};
 use ember::chat::{
     ChatTemplate, ImageTokens, Message, Prompt, ReasoningTags, RenderInput, StreamDecoder, build_prompt,
 };
@@ -183,7 +183,7 @@ pub fn load_with(
     checkpoint: &Checkpoint,
     device: &DeviceArgs,
     ctx_size: Option<usize>,
-    kv_type: KvCacheType,
+    kv_type: KvType,
 ) -> Result<LoadedModel> {
     let started = Instant::now();
     let config = checkpoint.config();
@@ -191,7 +191,7 @@ pub fn load_with(
         backend: device.backend,
         device: device.device,
         context_size: Some(context_size(config, ctx_size)?),
-        kv_type: kv_type.into(),
+        kv_type,
         threads: device.threads,
     };
     let placed = {
@@ -220,7 +220,7 @@ fn describe(
     checkpoint: &Checkpoint,
     device: &DeviceArgs,
     device_name: &str,
-    kv_type: KvCacheType,
+    kv_type: KvType,
     engine: &Engine,
 ) -> String {
     let config = checkpoint.config();
@@ -233,7 +233,7 @@ fn describe(
         engine.context_size(),
         config.context_length,
         DecimalBytes(engine.runner().kv_bytes() as u64),
-        kv_type.name(),
+        kv_type,
     )
 }
 

@@ -14,7 +14,7 @@ mod tile;
 use std::ops::Range;
 
 use crate::isa::Isa;
-use crate::kv::{KvLayout, KvType};
+use crate::kv::{KvLayout, KvType, check_layout};
 use crate::pool::{self, ThreadPool};
 use span::KvView;
 use tasks::Problem;
@@ -87,7 +87,7 @@ pub fn paged_attention_with(
     out: &mut [f32],
 ) {
     let layout = &kv.layout;
-    layout.check();
+    check_layout(layout);
     assert_eq!(kv.k.len(), kv.v.len(), "pools of keys and values of equal size");
     let blocks = kv.k.len() / layout.block_bytes();
     for sequence in sequences {

@@ -17,8 +17,9 @@ mod avx2;
 mod format;
 mod scalar;
 
+use ember_formats::GgmlType;
+
 use crate::activations::{self, ActFormat, ActRow};
-use crate::block::BlockType;
 use crate::isa::Isa;
 
 /// Rows that one call of a kernel handles.
@@ -114,7 +115,7 @@ impl Panel {
 }
 
 /// The kernels for weights of type `ty`.
-pub(crate) fn kernel(isa: Isa, ty: BlockType) -> Kernel {
+pub(crate) fn kernel(isa: Isa, ty: GgmlType) -> Kernel {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => avx2::kernel(ty),
@@ -143,7 +144,7 @@ pub(crate) unsafe fn quantize_row(
 }
 
 /// Activations that weights of type `ty` are multiplied with.
-const fn act_format(ty: BlockType) -> ActFormat {
+const fn act_format(ty: GgmlType) -> ActFormat {
     match ty.block_len() {
         1 => ActFormat::F32,
         32 => ActFormat::Q8x32,

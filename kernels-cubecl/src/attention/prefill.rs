@@ -14,7 +14,7 @@ use super::join::quotient;
 use super::plan::{TILE_ROWS, TILE_WORDS};
 use super::{LOWEST, Problem};
 use crate::Gpu;
-use crate::kv::{KvLayout, element, step};
+use crate::kv::{KvLayout, data_words, element, per_word, step};
 use cubecl::prelude::*;
 
 /// Units of a cube.
@@ -220,7 +220,7 @@ fn stage(
     #[comptime] shape: Shape,
 ) {
     let (block_len, n_kv_heads) = comptime!((shape.layout.block_len, shape.layout.n_kv_heads));
-    let (vectors, per_word) = comptime!((shape.vectors(), shape.layout.ty.per_word()));
+    let (vectors, per_word) = comptime!((shape.vectors(), per_word(shape.layout.ty)));
     let kv_head = head / comptime!(shape.n_heads / n_kv_heads);
     let mut i = UNIT_POS as usize;
     while i < comptime!(shape.chunk * vectors) {
@@ -234,7 +234,7 @@ fn stage(
             #[unroll]
             for w in 0..comptime!(4 / per_word) {
                 let word = vector * comptime!(4 / per_word) + w;
-                if word < comptime!(shape.layout.data_words()) {
+                if word < comptime!(data_words(shape.layout)) {
                     let packed = pages[row + word];
                     let step = step(pages, row, word, shape.layout);
                     #[unroll]

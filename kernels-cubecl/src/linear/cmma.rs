@@ -267,7 +267,7 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>, unit: MatrixUnit, inp
     // Of eight planes of 32 units or four of 64, a large tile takes two side by side and a small one four.
     let across = if tile == 32 { 4 } else { 2 };
     let config = Config {
-        format: matrix.ty().format(),
+        format: Format::of(matrix.ty()),
         size: unit.size,
         plane: unit.plane,
         tokens: tile,

@@ -216,6 +216,6 @@ fn config<R: Runtime>(product: &Product<'_, R>) -> Config {
         Some(size) => (size, (PLANE_UNITS / size).max(1)),
         None => (SHARED_UNITS, 0),
     };
-    let format = product.matrix.ty().format();
+    let format = Format::of(product.matrix.ty());
     Config { format, floats, tokens: product.tokens as u32, rows, steps, lanes, planes }
 }

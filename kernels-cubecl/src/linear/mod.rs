@@ -14,8 +14,9 @@ mod narrow;
 mod tile;
 
 use crate::matrix::Shard;
-use crate::{BlockType, Buffer, DeviceMatrix, Gpu};
+use crate::{Buffer, DeviceMatrix, Gpu};
 use cubecl::prelude::*;
+use ember_formats::GgmlType;
 
 /// Most outputs of one product.
 pub const MAX_SEGMENTS: usize = 3;
@@ -48,7 +49,7 @@ pub fn linear<R: Runtime>(
     let tokens = x.len / cols;
     let placement = Placement::new(segments, tokens, (gpu.caps().alignment as usize).div_ceil(4));
     let y = gpu.empty(placement.words);
-    let unit = gpu.caps().matrix.filter(|_| tokens >= MIN_MATRIX_UNIT && matrix.ty() != BlockType::F32);
+    let unit = gpu.caps().matrix.filter(|_| tokens >= MIN_MATRIX_UNIT && matrix.ty() != GgmlType::F32);
     let narrowed = unit.map(|unit| (unit, narrow::narrow(gpu, x, cols)));
     for shard in matrix.shards() {
         let span = Span::of(shard, first_row, rows);

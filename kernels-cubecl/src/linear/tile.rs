@@ -128,7 +128,7 @@ fn multiply(
 /// The product with any number of rows of `x`.
 pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
     let Product { gpu, x, matrix, shard, y, tokens, span, .. } = *product;
-    let format = matrix.ty().format();
+    let format = Format::of(matrix.ty());
     // The least work that is wasted on rows that are not there, as long as weights are not decoded more often for it.
     let block = match tokens {
         0..=16 => 1,

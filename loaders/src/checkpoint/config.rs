@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use ember_formats::Pairing;
+
 use super::error::CheckpointError;
 use super::query_scale::QueryScale;
-use super::rope::{RopeConfig, RopePairing};
+use super::rope::RopeConfig;
 
 /// An architecture that can be loaded. All are pre-norm decoders with RMSNorm, rotary positions and SwiGLU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,10 +36,10 @@ impl Arch {
     }
 
     /// Which elements of a head rotate together.
-    pub fn rope_pairing(self) -> RopePairing {
+    pub fn rope_pairing(self) -> Pairing {
         match self {
-            Arch::Mistral3 | Arch::Llama => RopePairing::Adjacent,
-            Arch::Qwen3 | Arch::Qwen2 => RopePairing::Half,
+            Arch::Mistral3 | Arch::Llama => Pairing::Adjacent,
+            Arch::Qwen3 | Arch::Qwen2 => Pairing::Half,
         }
     }
 

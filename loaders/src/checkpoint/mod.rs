@@ -20,10 +20,12 @@ mod weight;
 
 use std::path::{Path, PathBuf};
 
+pub use ember_formats::Pairing as RopePairing;
+
 pub use config::{Arch, ModelConfig};
 pub use error::CheckpointError;
 pub use query_scale::QueryScale;
-pub use rope::{RopeConfig, RopePairing, RopeScaling};
+pub use rope::{RopeConfig, RopeScaling};
 pub use weight::{TensorSource, WeightTensor};
 
 use crate::gguf::Gguf;

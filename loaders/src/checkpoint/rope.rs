@@ -2,14 +2,7 @@
 
 use std::f64::consts::PI;
 
-/// Which two elements of a head are rotated together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopePairing {
-    /// Elements `2i` and `2i + 1`: llama and mistral3, whose Q/K rows are stored permuted for it.
-    Adjacent,
-    /// Elements `i` and `i + dim / 2` (NeoX, HF's "rotate half"): qwen2 and qwen3.
-    Half,
-}
+use ember_formats::Pairing;
 
 /// Rotary embedding of one model.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +11,8 @@ pub struct RopeConfig {
     pub dim: usize,
     /// Base of the geometric series of wavelengths (`rope_theta`).
     pub freq_base: f32,
-    /// Which elements form a pair.
-    pub pairing: RopePairing,
+    /// The elements that are rotated together.
+    pub pairing: Pairing,
     /// How the frequencies are stretched for a longer context.
     pub scaling: RopeScaling,
 }
@@ -183,7 +176,7 @@ mod tests {
             attn_factor: 1.0,
             log_multiplier,
         };
-        RopeConfig { dim: 128, freq_base: 1e6, pairing: RopePairing::Adjacent, scaling }
+        RopeConfig { dim: 128, freq_base: 1e6, pairing: Pairing::Adjacent, scaling }
     }
 
     #[track_caller]

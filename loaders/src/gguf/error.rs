@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::types::supported_names;
+use ember_formats::GgmlType;
 
 /// Why a GGUF file could not be read, or a metadata key not be used.
 #[derive(Debug, thiserror::Error)]
@@ -139,8 +139,12 @@ pub enum Fault {
     Overlap { first: String, second: String },
 }
 
+fn supported_names() -> String {
+    GgmlType::ALL.map(GgmlType::name).join(", ")
+}
+
 fn type_label(id: u32) -> String {
-    match super::types::unsupported_name(id) {
+    match GgmlType::unsupported_name(id) {
         Some(name) => name.to_owned(),
         None => format!("number {id}, unknown to this version"),
     }

@@ -17,8 +17,6 @@
 //! ```
 
 mod cursor;
-mod dequant;
-mod dequant_k;
 mod error;
 mod mapped;
 mod metadata;
@@ -26,7 +24,6 @@ mod output;
 mod parse;
 mod shards;
 mod tensor;
-mod types;
 mod value;
 mod writer;
 
@@ -34,13 +31,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-pub use dequant::dequantize;
+pub use ember_formats::{GgmlType, dequantize};
+
 pub use error::{Fault, GgufError};
 pub use mapped::MappedBytes;
 pub use metadata::Metadata;
 pub use output::OutputFile;
 pub use tensor::TensorInfo;
-pub use types::GgmlType;
 pub use value::{Array, Value};
 pub use writer::{GgufDataWriter, GgufWriteError, GgufWriter};
 

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use ember_formats::GgmlType;
+
 use super::cursor::Cursor;
 use super::error::{Fault, GgufError, describe_foreign};
 use super::metadata::Metadata;
 use super::tensor::TensorInfo;
-use super::types::GgmlType;
 use super::value::{Value, read_value};
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";

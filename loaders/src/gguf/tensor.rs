@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::types::GgmlType;
+use ember_formats::GgmlType;
 
 /// Name, type, shape and place of a tensor.
 #[derive(Clone, Debug)]

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 
+use ember_formats::GgmlType;
+
 use super::error::Fault;
 use super::metadata::Metadata;
 use super::parse::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, data_bytes};
-use super::types::GgmlType;
 use super::value::{Value, write_string, write_value};
 
 /// Why a GGUF file could not be written.

@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use ember_formats::codes::IQ4_VALUES;
+
 use super::super::format::*;
 use super::vector::{load, load_half, load_twice};
 
