@@ -5,7 +5,7 @@
 //! that holds a NaN or an infinity gets `q = 0, d = NaN`, so that every product with it is NaN; a block whose
 //! `127 / max|x|` is not finite (all below 4e-37) counts as zero.
 
-/// How activations must be stored for a weight type.
+/// The storage of activations that a weight type asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActFormat {
     /// As given.
@@ -95,8 +95,8 @@ impl QuantizedRows {
     }
 }
 
-/// Where the sum of group `j` (of 16) of a block of 256 is: even groups first, then the odd ones, because that is how the
-/// halves of vectors of weights meet them.
+/// The place of the sum of group `j` (of 16) of a block of 256: even groups first, then the odd ones, because that is how
+/// the halves of vectors of weights meet them.
 pub(crate) const fn split_place(group: usize) -> usize {
     group / 2 + 8 * (group % 2)
 }

@@ -29,7 +29,7 @@ pub(crate) fn check_layout(layout: &KvLayout) {
 /// NaN reads back as NaN.
 ///
 /// # Panics
-/// When the lengths do not fit together or a slot lies outside of a pool.
+/// If the lengths do not fit together or a slot lies outside of a pool.
 pub fn kv_write(
     layout: &KvLayout,
     k_pool: &mut [u8],

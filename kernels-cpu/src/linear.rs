@@ -46,7 +46,7 @@ const FLOAT_PANELS_BYTES: usize = 4 << 20;
 /// makes that row's outputs NaN where the weights are quantized.
 ///
 /// # Panics
-/// When a length does not match: `x` with `m * cols`, `out[g]` with `m * rows`, `cols` among the matrices.
+/// If a length does not match: `x` with `m * cols`, `out[g]` with `m * rows`, `cols` among the matrices.
 pub fn linear(x: &[f32], m: usize, weights: &[Matrix<'_>], out: &mut [&mut [f32]]) {
     linear_with(Isa::best(), pool::global(), x, m, weights, out);
 }
@@ -267,7 +267,7 @@ struct RowGroup<'a> {
     next: &'a [u8],
 }
 
-/// What a task works on.
+/// The operands of a task.
 struct Work<'a> {
     acts: &'a Activations<'a>,
     weight: &'a Matrix<'a>,

@@ -7,7 +7,7 @@ use crate::format::{Codes, Format, Planes, Scales};
 use cubecl::prelude::*;
 use ember_formats::codes::IQ4_VALUES;
 
-/// Where the planes of a row start (see [`Planes`]).
+/// Offsets of the planes of a row (see [`Planes`]).
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Layout {
     /// Groups of eight elements in a row.
@@ -170,7 +170,7 @@ fn high_bits(words: &Array<u32>, plane: u32, group: u32, #[comptime] bits: u32) 
     }
 }
 
-/// What scales the elements of `group`.
+/// The scale of the elements of `group`.
 #[cube]
 pub(crate) fn scale(
     words: &Array<u32>,

@@ -40,14 +40,14 @@ const fn integers(low: u32, high: u32, offset: u32) -> Codes {
     Codes::Integers { low, high, offset }
 }
 
-/// How a packed row decodes: known when a kernel is compiled.
+/// The decoding of a packed row: known when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Format {
     pub(crate) codes: Codes,
     pub(crate) scales: Scales,
 }
 
-/// What an element is before it is scaled.
+/// The code of an element, before it is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Codes {
     F32,
@@ -63,7 +63,7 @@ pub(crate) enum Codes {
     Iq4,
 }
 
-/// What scales an element, `w = d * q + m`.
+/// The scales of an element, `w = d * q + m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scales {
     /// Nothing.
@@ -81,7 +81,7 @@ pub(crate) enum Scales {
 }
 
 impl Scales {
-    /// Whether there is an `m`.
+    /// True if there is an `m`.
     pub(crate) const fn has_min(self) -> bool {
         matches!(self, Scales::Dm32 | Scales::Bytes32 | Scales::Nibbles16)
     }
@@ -138,7 +138,7 @@ impl Format {
     }
 }
 
-/// Where the planes of a row start, in words.
+/// Offsets of the planes of a row, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Planes {
     /// Groups of eight elements, the last one padded with zeros.

@@ -23,7 +23,7 @@ pub(crate) struct Shard {
     pub(crate) words: Buffer,
     /// The first of them.
     pub(crate) first: usize,
-    /// How many.
+    /// Their number.
     pub(crate) rows: usize,
 }
 

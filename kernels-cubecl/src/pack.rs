@@ -10,7 +10,7 @@ const MIN_PARALLEL: usize = 1 << 20;
 /// Packs `gguf`, a whole number of rows of `cols` elements, row after row.
 ///
 /// # Panics
-/// When `cols` is not a whole number of blocks or `gguf` not a whole number of rows.
+/// If `cols` is not a whole number of blocks or `gguf` not a whole number of rows.
 pub fn pack_rows(ty: GgmlType, cols: usize, gguf: &[u8]) -> Vec<u32> {
     let row_bytes = row_bytes(ty, cols).expect("whole blocks");
     assert!(gguf.len().is_multiple_of(row_bytes), "{} bytes in rows of {row_bytes}", gguf.len());

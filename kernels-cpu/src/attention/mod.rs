@@ -71,7 +71,7 @@ pub struct AttentionRows<'a> {
 /// `out`: `[tokens, n_heads, head_dim]`. Rows that see nothing give zeros; rows of no sequence are left alone.
 ///
 /// # Panics
-/// When sizes do not fit together: lengths, heads, rows that overlap or descend, positions without a block, blocks
+/// If sizes do not fit together: lengths, heads, rows that overlap or descend, positions without a block, blocks
 /// outside of a pool.
 pub fn paged_attention(kv: &PagedKv, queries: &Queries, sequences: &[AttentionRows], out: &mut [f32]) {
     paged_attention_with(Isa::best(), pool::global(), kv, queries, sequences, out);
@@ -121,7 +121,7 @@ pub fn paged_attention_with(
 /// zeros.
 ///
 /// # Panics
-/// When sizes do not fit together.
+/// If sizes do not fit together.
 pub fn dense_attention(kv: &DenseKv, queries: &Queries, visible: &[Range<u32>], out: &mut [f32]) {
     dense_attention_with(Isa::best(), pool::global(), kv, queries, visible, out);
 }

@@ -11,7 +11,7 @@ use crate::float::lanes::{F32x8, Kernel, Simd, flat_mut};
 use crate::isa::Isa;
 use crate::kv::KvType;
 
-/// Where keys and values lie.
+/// Pools of keys and values, and the strides in them.
 pub(super) struct KvView<'a> {
     pub(super) k: &'a [u8],
     pub(super) v: &'a [u8],
@@ -28,12 +28,12 @@ pub(super) struct KvView<'a> {
     pub(super) stride: usize,
     /// Bytes of one head at one position.
     pub(super) row_bytes: usize,
-    /// Whether a block table says where tile `i` lies; else it is the `i`th.
+    /// True if a block table says where tile `i` lies; else it is the `i`th.
     pub(super) paged: bool,
 }
 
 impl KvView<'_> {
-    /// Where head `kv_head` of tile `index` lies in bytes, if the tile has a block.
+    /// Byte offset of head `kv_head` of tile `index`, if the tile has a block.
     fn start(&self, block_table: &[u32], index: usize, kv_head: usize) -> Option<usize> {
         let at = if self.paged { *block_table.get(index)? as usize } else { index };
         Some(at * self.tile_bytes + kv_head * self.head_bytes)
@@ -49,7 +49,7 @@ pub(super) struct Span<'a> {
     pub(super) tiles: Range<usize>,
     /// Scaled queries, heads that share this key head within each token: `[tokens, group, octets]`.
     pub(super) q: &'a [F32x8],
-    /// What each token sees.
+    /// Positions that each token sees.
     pub(super) visible: &'a [Range<u32>],
     /// One per row of `q`.
     pub(super) states: &'a mut States,
@@ -115,7 +115,7 @@ struct Tile<'a> {
     q: &'a [F32x8],
     /// Scores, then weights: `[rows, positions padded to whole octets]`.
     scores: &'a mut [f32],
-    /// What each row sees of the tile.
+    /// Positions of the tile that each row sees.
     visible: Vec<Range<usize>>,
     states: &'a mut States,
 }
@@ -227,7 +227,7 @@ fn union(ranges: &[Range<usize>]) -> Range<usize> {
     start..end
 }
 
-/// How many of `left` rows to take at once: three fill the registers, and four go better as two pairs.
+/// Rows to take at once when `left` are left: three fill the registers, and four go better as two pairs.
 fn together(left: usize) -> usize {
     if left == 4 { 2 } else { left.min(3) }
 }

@@ -40,7 +40,7 @@ struct Task {
 
 impl<'a> Problem<'a> {
     /// # Panics
-    /// When queries, rows and output do not fit together.
+    /// If queries, rows and output do not fit together.
     pub(super) fn new(
         view: KvView<'a>,
         queries: &'a Queries<'a>,
@@ -127,7 +127,7 @@ impl<'a> Problem<'a> {
         tasks
     }
 
-    /// What the rows of `task` see in span `span`.
+    /// Softmax states of the rows of `task` over span `span`.
     fn attend(&self, isa: Isa, task: &Task, span: usize) -> States {
         let rows = &self.sequences[task.sequence];
         let tiles = self.tiles_per_span();
@@ -159,7 +159,7 @@ impl<'a> Problem<'a> {
         scaled
     }
 
-    /// Where row `row` of `task` lies in the queries and in the output.
+    /// Elements of row `row` of `task`, in the queries and in the output.
     fn row_range(&self, task: &Task, row: usize) -> Range<usize> {
         let token = self.sequences[task.sequence].rows.start + task.tokens.start + row / self.group;
         let head = task.kv_head * self.group + row % self.group;

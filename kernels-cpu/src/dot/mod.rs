@@ -42,7 +42,7 @@ pub(crate) type RowsKernel =
 /// The kernels for one type of weights on one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
-    /// What the kernels want the activations as.
+    /// The activations that the kernels take.
     pub format: ActFormat,
     /// For few tokens.
     pub rows: RowsKernel,
@@ -79,7 +79,7 @@ pub(crate) type PackTokens = unsafe fn(x: &[ActRow<'_>], to: &mut [Chunk]);
 pub(crate) struct Tokens<'a> {
     /// In the kernel's format.
     pub rows: &'a [ActRow<'a>],
-    /// What [`PanelKernel::pack_tokens`] made of them, if there is one.
+    /// The same as [`PanelKernel::pack_tokens`] rearranged them, if there is one.
     pub packed: &'a [Chunk],
 }
 

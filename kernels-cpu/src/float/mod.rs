@@ -27,7 +27,7 @@ use lanes::{Kernel, Scalar, Simd};
 /// Runs `kernel` compiled for `isa`.
 ///
 /// # Panics
-/// When this processor does not have `isa`.
+/// If this processor does not have `isa`.
 pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     match isa {
         Isa::Scalar => Scalar.vectorize(kernel),

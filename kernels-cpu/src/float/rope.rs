@@ -13,7 +13,7 @@ use crate::pool::{self, ThreadPool};
 /// `x`: `[tokens, heads, head_dim]`; `cos`, `sin`: `[tokens, rot/2]`, the angle of pair `i` at `[token, i]`.
 ///
 /// # Panics
-/// When the lengths do not fit together.
+/// If the lengths do not fit together.
 pub fn rope(x: &mut [f32], heads: usize, head_dim: usize, cos: &[f32], sin: &[f32], pairing: Pairing) {
     rope_with(Isa::best(), pool::global(), x, [heads, head_dim], cos, sin, pairing);
 }

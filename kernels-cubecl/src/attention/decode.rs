@@ -27,7 +27,7 @@ const UNIT_ELEMENTS: usize = 32;
 /// Bytes of the splits' results of one launch at most; the rows of larger steps take several.
 const MAX_PARTIAL_BYTES: usize = 64 << 20;
 
-/// What [`decode_kernel`] is compiled for.
+/// The variant of [`decode_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     pub layout: KvLayout,
@@ -36,7 +36,7 @@ pub(super) struct Shape {
     pub heads: usize,
     /// Units of a team.
     pub lanes: usize,
-    /// Whether dot products meet by plane shuffles.
+    /// True if dot products meet by plane shuffles.
     pub planes: bool,
 }
 
@@ -62,7 +62,7 @@ impl Shape {
         data_words(self.layout).div_ceil(self.lanes)
     }
 
-    /// Whether word `w` of some unit lies past the end of a row.
+    /// True if word `w` of some unit lies past the end of a row.
     pub fn overhangs(&self, w: usize) -> bool {
         (w + 1) * self.lanes > data_words(self.layout)
     }

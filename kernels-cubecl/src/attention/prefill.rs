@@ -22,7 +22,7 @@ const UNITS: usize = 128;
 
 type Vec4 = Vector<f32, Const<4>>;
 
-/// What [`prefill_kernel`] is compiled for.
+/// The variant of [`prefill_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     layout: KvLayout,

@@ -1,10 +1,10 @@
-//! What a team of units makes of its entries: see [`decode`](super::decode).
+//! Online softmax of a team of units over its entries: see [`decode`](super::decode).
 use super::LOWEST;
 use super::decode::{BATCH, Shape, UNITS};
 use crate::kv::{KvType, data_words, element, per_word, step};
 use cubecl::prelude::*;
 
-/// What a unit knows of its team's entries so far.
+/// Softmax state of a unit over its team's entries so far.
 #[derive(CubeType)]
 pub(super) struct State {
     /// `[heads, unit elements]`, scaled.

@@ -34,7 +34,7 @@ const MIN_MATRIX_UNIT: usize = 16;
 /// Output `i` is `[t, segments[i]]`; all are windows into one allocation.
 ///
 /// # Panics
-/// When the shapes do not fit, or there are more than [`MAX_SEGMENTS`] segments.
+/// If the shapes do not fit, or there are more than [`MAX_SEGMENTS`] segments.
 pub fn linear<R: Runtime>(
     gpu: &Gpu<R>,
     x: &Buffer,
@@ -98,7 +98,7 @@ impl Span {
     }
 }
 
-/// Where the outputs lie in their allocation.
+/// Places of the outputs in their allocation.
 struct Placement {
     rows: [usize; MAX_SEGMENTS],
     /// First word of each segment.
@@ -119,7 +119,7 @@ impl Placement {
     }
 }
 
-/// What a kernel knows of [`Span`] and [`Placement`].
+/// [`Span`] and [`Placement`] as a kernel takes them.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Outputs {
     /// First row of the shard, its place among the rows asked for, and how many there are.

@@ -19,7 +19,7 @@ const GROUPS: u32 = 4;
 /// Words between elements in shared memory: a row of weights, with padding.
 const ROWS_PADDED: u32 = ROWS + 1;
 
-/// What is known when the kernel is compiled.
+/// The variant of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Config {
     format: Format,

@@ -50,7 +50,7 @@ pub struct PixtralConfig {
     pub rope_pairing: Pairing,
     /// The gate of the feed-forward networks.
     pub activation: Activation,
-    /// Whether the file names the activation; if not, it is GELU.
+    /// True if the file names the activation; if not, it is GELU.
     pub activation_named: bool,
     /// Side of a patch in pixels.
     pub patch_size: usize,
@@ -58,7 +58,7 @@ pub struct PixtralConfig {
     pub image_size: usize,
     /// Patches per side of a cell: this many squared become one embedding.
     pub merge_size: usize,
-    /// Whether norm and patch merger stand before the two linear layers.
+    /// True if norm and patch merger stand before the two linear layers.
     pub has_merger: bool,
     /// Width between the two linear layers.
     pub projector_size: usize,

@@ -7,7 +7,7 @@ use ember_formats::Pairing;
 use std::collections::HashSet;
 use std::fmt;
 
-/// What the model is called in errors.
+/// The model's name in errors.
 const NAME: &str = "Pixtral";
 
 /// Whose tensor names a projector file has.

@@ -31,11 +31,11 @@ const fn record256<F: Codes256>() -> usize {
     Layout256::of::<F>().len
 }
 
-/// Where the parts of a superblock are in a panel, in chunks; codes are at 0.
+/// Offsets of the parts of a superblock in a panel, in chunks; codes are at 0.
 struct Layout256 {
     /// i16 scales, each twice in its lane, a chunk per group.
     scales: usize,
-    /// What multiplies the activation sums: i16 minima, or scales times the code offset; pairs in split order.
+    /// Factors of the activation sums: i16 minima, or scales times the code offset; pairs in split order.
     sums: usize,
     /// f32 `d`, then `dmin` if any.
     d: usize,
