@@ -58,22 +58,22 @@ impl<'a> ActRow<'a> {
 
 /// Rows of int8 activations, `[m, cols]`.
 #[derive(Default)]
-pub(crate) struct QuantizedRows {
+pub(crate) struct QuantizedTokens {
     pub q: Vec<i8>,
     pub d: Vec<f32>,
     pub sums: Vec<i16>,
 }
 
-impl QuantizedRows {
-    /// Makes room for `m` rows of `cols` elements.
+impl QuantizedTokens {
+    /// Makes room for `m` tokens of `cols` elements.
     pub(crate) fn resize(&mut self, format: ActFormat, m: usize, cols: usize) {
         self.q.resize(m * cols, 0);
         self.d.resize(m * cols / format.block_len(), 0.0);
         self.sums.resize(m * cols / format.sum_len(), 0);
     }
 
-    /// Every row of rows of `cols` > 0 elements: `q`, `d` and `sums`.
-    pub(crate) fn rows_mut(
+    /// Every token of `cols` > 0 elements: `q`, `d` and `sums`.
+    pub(crate) fn tokens_mut(
         &mut self,
         format: ActFormat,
         cols: usize,
@@ -83,8 +83,8 @@ impl QuantizedRows {
         self.q.chunks_exact_mut(cols).zip(d.zip(sums))
     }
 
-    /// Row `index` of rows of `cols` elements.
-    pub(crate) fn row(&self, format: ActFormat, index: usize, cols: usize) -> ActRow<'_> {
+    /// Token `index` of tokens of `cols` elements.
+    pub(crate) fn token(&self, format: ActFormat, index: usize, cols: usize) -> ActRow<'_> {
         let (blocks, groups) = (cols / format.block_len(), cols / format.sum_len());
         ActRow {
             x: &[],

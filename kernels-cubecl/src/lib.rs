@@ -9,6 +9,7 @@ mod buffer;
 mod dequant;
 mod error;
 mod format;
+pub mod gather;
 mod gpu;
 pub mod kv;
 pub mod linear;
@@ -18,7 +19,6 @@ mod pack;
 pub mod pick;
 pub mod probe;
 pub mod rope;
-pub mod rows;
 
 pub use buffer::Buffer;
 pub use ember_formats::GgmlType as BlockType;

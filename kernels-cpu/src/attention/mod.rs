@@ -5,7 +5,7 @@
 //! in ascending order. The operations behind an output depend on what its row sees and on nothing else: not on the
 //! rows beside it, the chunk it came in, or the threads. So decoding gives the bits that prefill gives.
 
-mod rows;
+mod entries;
 mod softmax;
 mod span;
 mod tasks;
@@ -68,7 +68,7 @@ pub struct AttentionRows<'a> {
 
 /// Attention of a batch of sequences over their pages.
 ///
-/// `out`: `[tokens, n_heads, head_dim]`. Rows that see nothing give zeros; rows of no sequence are left alone.
+/// `out`: `[tokens, n_heads, head_dim]`. Entries that see nothing give zeros; rows of no sequence are left alone.
 ///
 /// # Panics
 /// If sizes do not fit together: lengths, heads, rows that overlap or descend, positions without a block, blocks
@@ -117,7 +117,7 @@ pub fn paged_attention_with(
 /// Attention over contiguous f32 keys and values; bit-equal to [`paged_attention`] over an f32 cache in blocks of
 /// [`KvLayout::DEFAULT_BLOCK_LEN`].
 ///
-/// `visible`: the positions each query row sees; `out`: `[tokens, n_heads, head_dim]`. Rows that see nothing give
+/// `visible`: the positions each query row sees; `out`: `[tokens, n_heads, head_dim]`. Entries that see nothing give
 /// zeros.
 ///
 /// # Panics

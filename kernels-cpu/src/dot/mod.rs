@@ -68,33 +68,33 @@ pub(crate) struct PanelKernel {
     pub multiply: unsafe fn(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]),
 }
 
-/// Rearranges tokens into a chunk per token and eight elements, the last filled with zeros.
+/// Rearranges tokens into a vector per token and eight elements, the last filled with zeros.
 ///
 /// # Safety
 /// The instruction set must be available, the tokens of equal length, and `to` as long as they ask for.
-pub(crate) type PackTokens = unsafe fn(x: &[ActRow<'_>], to: &mut [Chunk]);
+pub(crate) type PackTokens = unsafe fn(x: &[ActRow<'_>], to: &mut [VectorBytes]);
 
 /// Tokens that panels are multiplied with.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokens<'a> {
     /// In the kernel's format.
-    pub rows: &'a [ActRow<'a>],
+    pub acts: &'a [ActRow<'a>],
     /// The same as [`PanelKernel::pack_tokens`] rearranged them, if there is one.
-    pub packed: &'a [Chunk],
+    pub packed: &'a [VectorBytes],
 }
 
 /// Eight rows in a layout that their [`PanelKernel`] knows.
 #[derive(Default)]
 pub(crate) struct Panel {
-    chunks: Vec<Chunk>,
+    vectors: Vec<VectorBytes>,
 }
 
 /// A vector's worth of bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
-pub(crate) struct Chunk([u8; 32]);
+pub(crate) struct VectorBytes([u8; 32]);
 
-impl Chunk {
+impl VectorBytes {
     /// Elements of f32.
     pub(crate) const FLOATS: usize = 8;
     /// All zeros.
@@ -102,15 +102,15 @@ impl Chunk {
 }
 
 impl Panel {
-    /// Makes the panel `len` chunks long; their contents are whatever was there before.
-    pub(crate) fn resize(&mut self, len: usize) -> &mut [Chunk] {
-        self.chunks.resize(len, Chunk::ZERO);
-        &mut self.chunks
+    /// Makes the panel `len` vectors long; their contents are whatever was there before.
+    pub(crate) fn resize(&mut self, len: usize) -> &mut [VectorBytes] {
+        self.vectors.resize(len, VectorBytes::ZERO);
+        &mut self.vectors
     }
 
     /// The contents.
-    pub(crate) fn chunks(&self) -> &[Chunk] {
-        &self.chunks
+    pub(crate) fn vectors(&self) -> &[VectorBytes] {
+        &self.vectors
     }
 }
 

@@ -1,7 +1,7 @@
 //! Packing, placing and looking up rows.
 use crate::blocks::{random_rows, weights};
 use crate::device::gpu;
-use ember_kernels_cubecl::{BlockType, Capabilities, DeviceMatrix, GpuError, pack_rows, rows};
+use ember_kernels_cubecl::{BlockType, Capabilities, DeviceMatrix, GpuError, gather, pack_rows};
 
 /// Widths that leave planes half filled, where the type has such.
 fn widths(ty: BlockType) -> &'static [usize] {
@@ -21,7 +21,7 @@ fn looked_up_rows_are_the_weights() {
             let gguf = random_rows(ty, 9, cols, cols as u64);
             let all = weights(ty, &gguf);
             let matrix = DeviceMatrix::upload(&gpu, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();
-            let y = rows::gather(&gpu, &matrix, &gpu.upload("ids", &ids).unwrap(), ids.len());
+            let y = gather::gather(&gpu, &matrix, &gpu.upload("ids", &ids).unwrap(), ids.len());
             let y = gpu.read_f32(&y).unwrap();
             for (row, &id) in y.chunks_exact(cols).zip(&ids) {
                 let expected = &all[id as usize * cols..][..cols];
@@ -54,7 +54,7 @@ fn stacked_parts_are_split_into_shards() {
     assert_eq!(placed, parts.iter().map(|part| part.len() as u64).sum::<u64>());
 
     let ids: Vec<u32> = (0..19).rev().collect();
-    let y = rows::gather(&gpu, &matrix, &gpu.upload("ids", &ids).unwrap(), ids.len());
+    let y = gather::gather(&gpu, &matrix, &gpu.upload("ids", &ids).unwrap(), ids.len());
     let y = gpu.read_f32(&y).unwrap();
     let expected = weights(ty, &parts.concat());
     for (row, &id) in y.chunks_exact(cols).zip(&ids) {

@@ -15,7 +15,7 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, IntElement};
 use ember_kernels_cubecl::attention::{self, Plan, SequencePlan};
 use ember_kernels_cubecl::{
-    Buffer, DeviceMatrix, Gpu, GpuError, activation, kv, linear, norm, pick, rope, rows,
+    Buffer, DeviceMatrix, Gpu, GpuError, activation, gather, kv, linear, norm, pick, rope,
 };
 use std::ops::Range;
 
@@ -66,7 +66,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let place = device_rows(table);
         let ids_on_device: Vec<u32> = ids.iter().map(|&id| id + place.first_row as u32).collect();
         let ids_on_device = gpu.upload("token ids", &ids_on_device).expect("a batch is far below the limit");
-        let rows = rows::gather(&gpu, place.stack.get(), &ids_on_device, ids.len());
+        let rows = gather::gather(&gpu, place.stack.get(), &ids_on_device, ids.len());
         wrap(gpu, device.clone(), rows, [ids.len(), table.cols()])
     }
 
