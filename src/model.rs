@@ -238,7 +238,7 @@ impl Model {
             engine.context_size(),
             config.context_length,
             DecimalBytes(engine.runner().kv_bytes() as u64),
-            format!("{:?}", files.options.kv_type).to_lowercase(),
+            files.options.kv_type,
         )
     }
 }

@@ -5,7 +5,7 @@
 //! that holds a NaN or an infinity gets `q = 0, d = NaN`, so that every product with it is NaN; a block whose
 //! `127 / max|x|` is not finite (all below 4e-37) counts as zero.
 
-/// How activations must be stored for a weight type.
+/// The storage of activations that a weight type asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActFormat {
     /// As given.
@@ -58,22 +58,22 @@ impl<'a> ActRow<'a> {
 
 /// Rows of int8 activations, `[m, cols]`.
 #[derive(Default)]
-pub(crate) struct QuantizedRows {
+pub(crate) struct QuantizedTokens {
     pub q: Vec<i8>,
     pub d: Vec<f32>,
     pub sums: Vec<i16>,
 }
 
-impl QuantizedRows {
-    /// Makes room for `m` rows of `cols` elements.
+impl QuantizedTokens {
+    /// Makes room for `m` tokens of `cols` elements.
     pub(crate) fn resize(&mut self, format: ActFormat, m: usize, cols: usize) {
         self.q.resize(m * cols, 0);
         self.d.resize(m * cols / format.block_len(), 0.0);
         self.sums.resize(m * cols / format.sum_len(), 0);
     }
 
-    /// Every row of rows of `cols` > 0 elements: `q`, `d` and `sums`.
-    pub(crate) fn rows_mut(
+    /// Every token of `cols` > 0 elements: `q`, `d` and `sums`.
+    pub(crate) fn tokens_mut(
         &mut self,
         format: ActFormat,
         cols: usize,
@@ -83,8 +83,8 @@ impl QuantizedRows {
         self.q.chunks_exact_mut(cols).zip(d.zip(sums))
     }
 
-    /// Row `index` of rows of `cols` elements.
-    pub(crate) fn row(&self, format: ActFormat, index: usize, cols: usize) -> ActRow<'_> {
+    /// Token `index` of tokens of `cols` elements.
+    pub(crate) fn token(&self, format: ActFormat, index: usize, cols: usize) -> ActRow<'_> {
         let (blocks, groups) = (cols / format.block_len(), cols / format.sum_len());
         ActRow {
             x: &[],
@@ -95,8 +95,8 @@ impl QuantizedRows {
     }
 }
 
-/// Where the sum of group `j` (of 16) of a block of 256 is: even groups first, then the odd ones, because that is how the
-/// halves of vectors of weights meet them.
+/// The place of the sum of group `j` (of 16) of a block of 256: even groups first, then the odd ones, because that is how
+/// the halves of vectors of weights meet them.
 pub(crate) const fn split_place(group: usize) -> usize {
     group / 2 + 8 * (group % 2)
 }

@@ -15,7 +15,7 @@ impl Isa {
     /// Every instruction set, slowest first.
     pub const ALL: [Isa; 2] = [Isa::Scalar, Isa::Avx2];
 
-    /// Whether this processor has it.
+    /// True if this processor has it.
     pub fn is_available(self) -> bool {
         match self {
             Isa::Scalar => true,

@@ -1,7 +1,8 @@
-//! Pages of keys and values: their layout, and writing them in place.
+//! Pages of keys and values, written in place. Elements are in native byte order.
 
+use ember_formats::GgmlType;
+pub use ember_formats::{KvLayout, KvLayoutError, KvType};
 use half::{bf16, f16};
-use thiserror::Error;
 
 use crate::float::dispatch;
 use crate::float::lanes::{Kernel, Simd, larger};
@@ -10,99 +11,14 @@ use crate::isa::Isa;
 use crate::pool::{self, ThreadPool};
 
 /// Elements of a q8_0 block.
-pub(crate) const Q8_0_LEN: usize = 32;
+pub(crate) const Q8_0_LEN: usize = GgmlType::Q8_0.block_len();
 /// Bytes of a q8_0 block: the step as f16, then the elements as signed bytes.
-pub(crate) const Q8_0_BYTES: usize = 2 + Q8_0_LEN;
+pub(crate) const Q8_0_BYTES: usize = GgmlType::Q8_0.block_bytes();
 
-/// How one element of a key or value is stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum KvType {
-    /// 32-bit float.
-    F32,
-    /// 16-bit float.
-    #[default]
-    F16,
-    /// The upper half of a 32-bit float: the range of f32, three digits less precise than f16.
-    BF16,
-    /// GGUF's blocks of 32 signed bytes and one f16 step: 8.5 bits per element.
-    Q8_0,
-}
-
-/// The layout of one layer's pool of keys, and equally of its values:
-/// `[n_blocks, n_kv_heads, block_len, head_dim]` elements of `ty`, in native byte order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KvLayout {
-    /// How an element is stored.
-    pub ty: KvType,
-    /// Positions per block.
-    pub block_len: usize,
-    /// Heads of keys and of values.
-    pub n_kv_heads: usize,
-    /// Elements of one head.
-    pub head_dim: usize,
-}
-
-/// A layout that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum KvLayoutError {
-    /// A dimension is zero.
-    #[error("a KV cache of {n_kv_heads} heads x {head_dim} in blocks of {block_len} positions holds nothing")]
-    Empty {
-        /// Positions per block.
-        block_len: usize,
-        /// Heads.
-        n_kv_heads: usize,
-        /// Elements of one head.
-        head_dim: usize,
-    },
-    /// The head does not divide into q8_0 blocks.
-    #[error("a q8_0 KV cache needs a head size that is a multiple of 32, this model's is {0}: use f16")]
-    Q8HeadDim(usize),
-}
-
-impl KvLayout {
-    /// Positions per block unless there is a reason for another number: the blocks of an 8192-token context are
-    /// few enough to list, and a sequence wastes 16 positions on average.
-    pub const DEFAULT_BLOCK_LEN: usize = 32;
-
-    /// A layout whose sizes fit together.
-    ///
-    /// # Errors
-    /// [`KvLayoutError`] when a size is zero or a head does not divide into blocks of `ty`.
-    pub fn new(
-        ty: KvType,
-        block_len: usize,
-        n_kv_heads: usize,
-        head_dim: usize,
-    ) -> Result<Self, KvLayoutError> {
-        if block_len == 0 || n_kv_heads == 0 || head_dim == 0 {
-            return Err(KvLayoutError::Empty { block_len, n_kv_heads, head_dim });
-        }
-        if ty == KvType::Q8_0 && !head_dim.is_multiple_of(Q8_0_LEN) {
-            return Err(KvLayoutError::Q8HeadDim(head_dim));
-        }
-        Ok(Self { ty, block_len, n_kv_heads, head_dim })
-    }
-
-    /// Bytes of one head at one position.
-    pub fn row_bytes(&self) -> usize {
-        match self.ty {
-            KvType::F32 => 4 * self.head_dim,
-            KvType::F16 | KvType::BF16 => 2 * self.head_dim,
-            KvType::Q8_0 => self.head_dim / Q8_0_LEN * Q8_0_BYTES,
-        }
-    }
-
-    /// Bytes of one block of keys (or of values) of one layer.
-    pub fn block_bytes(&self) -> usize {
-        self.n_kv_heads * self.block_len * self.row_bytes()
-    }
-
-    /// The fields are public, so the kernels do not rely on [`KvLayout::new`].
-    pub(crate) fn check(&self) {
-        if let Err(error) = Self::new(self.ty, self.block_len, self.n_kv_heads, self.head_dim) {
-            panic!("{error}");
-        }
+/// The fields of a layout are public, so the kernels do not rely on [`KvLayout::new`].
+pub(crate) fn check_layout(layout: &KvLayout) {
+    if let Err(error) = layout.check() {
+        panic!("{error}");
     }
 }
 
@@ -113,7 +29,7 @@ impl KvLayout {
 /// NaN reads back as NaN.
 ///
 /// # Panics
-/// When the lengths do not fit together or a slot lies outside of a pool.
+/// If the lengths do not fit together or a slot lies outside of a pool.
 pub fn kv_write(
     layout: &KvLayout,
     k_pool: &mut [u8],
@@ -134,7 +50,7 @@ pub fn kv_write_with(
     rows: [&[f32]; 2],
     slots: &[u32],
 ) {
-    layout.check();
+    check_layout(layout);
     let len = slots.len() * layout.n_kv_heads * layout.head_dim;
     assert!(rows.iter().all(|rows| rows.len() == len), "keys and values of {} tokens", slots.len());
     let pools = pools.map(Pieces::new);

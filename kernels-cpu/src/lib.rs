@@ -7,15 +7,16 @@
 
 mod activations;
 pub mod attention;
-mod block;
 mod dot;
 pub mod float;
 mod isa;
 pub mod kv;
 mod linear;
+mod matrix;
 pub mod pool;
 
-pub use block::{BlockType, Matrix, MatrixError};
+pub use ember_formats::GgmlType as BlockType;
 pub use isa::Isa;
 pub use linear::{linear, linear_with};
+pub use matrix::{Matrix, MatrixError};
 pub use pool::ThreadPool;

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::activations::{ActFormat, ActRow, QuantizedRows};
-use crate::block::Matrix;
-use crate::dot::{Chunk, Kernel, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, Tokens, kernel, quantize_row};
+use crate::activations::{ActFormat, ActRow, QuantizedTokens};
+use crate::dot::{
+    Kernel, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, Tokens, VectorBytes, kernel, quantize_row,
+};
 use crate::isa::Isa;
+use crate::matrix::Matrix;
 use crate::pool::{self, ThreadPool};
 
 /// From this many tokens on, rearranging rows into panels pays.
@@ -46,7 +48,7 @@ const FLOAT_PANELS_BYTES: usize = 4 << 20;
 /// makes that row's outputs NaN where the weights are quantized.
 ///
 /// # Panics
-/// When a length does not match: `x` with `m * cols`, `out[g]` with `m * rows`, `cols` among the matrices.
+/// If a length does not match: `x` with `m * cols`, `out[g]` with `m * rows`, `cols` among the matrices.
 pub fn linear(x: &[f32], m: usize, weights: &[Matrix<'_>], out: &mut [&mut [f32]]) {
     linear_with(Isa::best(), pool::global(), x, m, weights, out);
 }
@@ -106,22 +108,24 @@ thread_local! {
 #[derive(Default)]
 struct Scratch {
     /// Blocks of [`FLOAT_TOKENS`] rearranged tokens, if a kernel asks for them.
-    floats: Vec<Chunk>,
-    q8x32: QuantizedRows,
-    q8x256: QuantizedRows,
+    floats: Vec<VectorBytes>,
+    q8x32: QuantizedTokens,
+    q8x256: QuantizedTokens,
 }
 
 impl Scratch {
     /// Rounds `x` (`[m, cols]`) to every int8 format that the weights need.
     fn quantize(&mut self, isa: Isa, pool: &ThreadPool, x: &[f32], m: usize, weights: &[Matrix<'_>]) {
         let cols = weights[0].cols();
-        for (format, rows) in [(ActFormat::Q8x32, &mut self.q8x32), (ActFormat::Q8x256, &mut self.q8x256)] {
+        for (format, quantized) in
+            [(ActFormat::Q8x32, &mut self.q8x32), (ActFormat::Q8x256, &mut self.q8x256)]
+        {
             if m * cols == 0 || !weights.iter().any(|weight| kernel(isa, weight.ty()).format == format) {
                 continue;
             }
-            rows.resize(format, m, cols);
+            quantized.resize(format, m, cols);
             let tokens: Vec<_> =
-                x.chunks_exact(cols).zip(rows.rows_mut(format, cols)).map(Mutex::new).collect();
+                x.chunks_exact(cols).zip(quantized.tokens_mut(format, cols)).map(Mutex::new).collect();
             pool.parallel(m, &|t| {
                 let mut token = tokens[t].lock().expect("each token is locked once");
                 let (x, (q, (d, sums))) = &mut *token;
@@ -142,15 +146,15 @@ impl Scratch {
         let Some(pack) = panels.filter_map(|panel| panel.pack_tokens).next() else {
             return self.floats.clear();
         };
-        let chunks = cols.div_ceil(Chunk::FLOATS);
-        self.floats.resize(m * chunks, Chunk::ZERO);
+        let vectors = cols.div_ceil(VectorBytes::FLOATS);
+        self.floats.resize(m * vectors, VectorBytes::ZERO);
         if self.floats.is_empty() {
             return;
         }
-        let blocks: Vec<_> = self.floats.chunks_mut(FLOAT_TOKENS * chunks).map(Mutex::new).collect();
+        let blocks: Vec<_> = self.floats.chunks_mut(FLOAT_TOKENS * vectors).map(Mutex::new).collect();
         pool.parallel(blocks.len(), &|b| {
             let to = &mut *blocks[b].lock().expect("each block is locked once");
-            let tokens = x[b * FLOAT_TOKENS * cols..].chunks_exact(cols).take(to.len() / chunks);
+            let tokens = x[b * FLOAT_TOKENS * cols..].chunks_exact(cols).take(to.len() / vectors);
             let tokens: Vec<_> = tokens.map(ActRow::float).collect();
             // SAFETY: `linear_with` has checked that the instruction set is there; `to` has the tokens' place.
             unsafe { pack(&tokens, to) };
@@ -170,17 +174,17 @@ impl Activations<'_> {
     fn row(&self, format: ActFormat, index: usize) -> ActRow<'_> {
         match format {
             ActFormat::F32 => ActRow::float(&self.x[index * self.cols..][..self.cols]),
-            ActFormat::Q8x32 => self.scratch.q8x32.row(format, index, self.cols),
-            ActFormat::Q8x256 => self.scratch.q8x256.row(format, index, self.cols),
+            ActFormat::Q8x32 => self.scratch.q8x32.token(format, index, self.cols),
+            ActFormat::Q8x256 => self.scratch.q8x256.token(format, index, self.cols),
         }
     }
 
     /// The rearranged form of a block of tokens, where there is one.
-    fn packed(&self, format: ActFormat, tokens: Range<usize>) -> &[Chunk] {
+    fn packed(&self, format: ActFormat, tokens: Range<usize>) -> &[VectorBytes] {
         match format {
             ActFormat::F32 => {
-                let chunks = self.cols.div_ceil(Chunk::FLOATS);
-                self.scratch.floats.get(tokens.start * chunks..tokens.end * chunks).unwrap_or_default()
+                let vectors = self.cols.div_ceil(VectorBytes::FLOATS);
+                self.scratch.floats.get(tokens.start * vectors..tokens.end * vectors).unwrap_or_default()
             }
             _ => &[],
         }
@@ -195,15 +199,15 @@ struct Output(*mut f32);
 // call has ended.
 unsafe impl Sync for Output {}
 
-/// Rows `first_row..first_row + rows` of matrix `matrix`.
-struct Task {
+/// Rows `first..first + count` of matrix `matrix`.
+struct MatrixRows {
     matrix: usize,
-    first_row: usize,
-    rows: usize,
+    first: usize,
+    count: usize,
 }
 
 /// Splits the rows of all matrices into tasks.
-fn tasks(isa: Isa, threads: usize, weights: &[Matrix<'_>], m: usize) -> Vec<Task> {
+fn tasks(isa: Isa, threads: usize, weights: &[Matrix<'_>], m: usize) -> Vec<MatrixRows> {
     let mut tasks = Vec::new();
     let mut rest: usize = weights.iter().map(|weight| weight.bytes().len()).sum();
     for (matrix, weight) in weights.iter().enumerate() {
@@ -211,14 +215,14 @@ fn tasks(isa: Isa, threads: usize, weights: &[Matrix<'_>], m: usize) -> Vec<Task
             Some(_) => panels_per_task(weight) * PANEL_ROWS,
             None => usize::MAX,
         };
-        let mut first_row = 0;
-        while first_row < weight.rows() {
+        let mut first = 0;
+        while first < weight.rows() {
             let bytes = (rest / (TASK_SHARES * threads)).max(TASK_MIN_BYTES);
-            let rows = (bytes / weight.row_bytes().max(1)).next_multiple_of(PANEL_ROWS).max(PANEL_ROWS);
-            let rows = rows.min(most).min(weight.rows() - first_row);
-            tasks.push(Task { matrix, first_row, rows });
-            first_row += rows;
-            rest -= rows * weight.row_bytes();
+            let count = (bytes / weight.row_bytes().max(1)).next_multiple_of(PANEL_ROWS).max(PANEL_ROWS);
+            let count = count.min(most).min(weight.rows() - first);
+            tasks.push(MatrixRows { matrix, first, count });
+            first += count;
+            rest -= count * weight.row_bytes();
         }
     }
     tasks
@@ -249,7 +253,7 @@ fn multiply(isa: Isa, pool: &ThreadPool, acts: &Activations<'_>, weights: &[Matr
     let tasks = tasks(isa, pool.threads(), weights, acts.m);
     pool.parallel(tasks.len(), &|index| {
         let task = &tasks[index];
-        let work = Work { acts, weight: &weights[task.matrix], out: outputs[task.matrix], task };
+        let work = Work { acts, weight: &weights[task.matrix], out: outputs[task.matrix], rows: task };
         let kernel = kernel(isa, weights[task.matrix].ty());
         match panel_kernel(kernel, acts.m) {
             Some(panel) => work.run_panels(kernel.format, panel),
@@ -267,19 +271,19 @@ struct RowGroup<'a> {
     next: &'a [u8],
 }
 
-/// What a task works on.
+/// The operands of a task.
 struct Work<'a> {
     acts: &'a Activations<'a>,
     weight: &'a Matrix<'a>,
     out: Output,
-    task: &'a Task,
+    rows: &'a MatrixRows,
 }
 
 impl Work<'_> {
     /// The groups of rows of the task that kernels take.
     fn row_groups(&self) -> impl Iterator<Item = RowGroup<'_>> {
-        let (end, row_bytes) = (self.task.first_row + self.task.rows, self.weight.row_bytes());
-        (self.task.first_row..end).step_by(PANEL_ROWS).map(move |first| {
+        let (end, row_bytes) = (self.rows.first + self.rows.count, self.weight.row_bytes());
+        (self.rows.first..end).step_by(PANEL_ROWS).map(move |first| {
             let count = PANEL_ROWS.min(end - first);
             let bytes = &self.weight.bytes()[first * row_bytes..end * row_bytes];
             let (rows, rest) = bytes.split_at(count * row_bytes);
@@ -324,15 +328,15 @@ impl Work<'_> {
             let step = tokens_per_block(format, self.acts.cols);
             for start in (0..self.acts.m).step_by(step) {
                 let tokens = start..self.acts.m.min(start + step);
-                let rows: Vec<ActRow<'_>> = tokens.clone().map(|t| self.acts.row(format, t)).collect();
-                let x = Tokens { rows: &rows, packed: self.acts.packed(format, tokens.clone()) };
+                let x: Vec<ActRow<'_>> = tokens.clone().map(|t| self.acts.row(format, t)).collect();
+                let packed = self.acts.packed(format, tokens.clone());
                 // What was there before is not read.
-                dots.resize(panels.len() * rows.len(), [0.0; PANEL_ROWS]);
+                dots.resize(panels.len() * x.len(), [0.0; PANEL_ROWS]);
                 // SAFETY: `linear_with` has checked that the instruction set is there; the panels were packed from
                 // rows of `cols` elements, as many as the activations have.
-                unsafe { (kernel.multiply)(panels, x, dots) };
+                unsafe { (kernel.multiply)(panels, Tokens { acts: &x, packed }, dots) };
                 for (i, t) in tokens.enumerate() {
-                    for (group, dots) in groups.iter().zip(dots[i..].iter().step_by(rows.len())) {
+                    for (group, dots) in groups.iter().zip(dots[i..].iter().step_by(x.len())) {
                         // A copy of a known size is two instructions.
                         match group.count {
                             PANEL_ROWS => self.write(t, group.first, dots),

@@ -58,7 +58,7 @@ impl ThreadPool {
     /// A pool of `threads` threads, of which the caller is one: `new(1)` starts none.
     ///
     /// # Panics
-    /// When `threads` is 0 or the system refuses to start a thread.
+    /// If `threads` is 0 or the system refuses to start a thread.
     pub fn new(threads: usize) -> Self {
         assert!(threads > 0, "a pool needs at least one thread");
         let shared = Arc::new(Shared {
@@ -95,7 +95,7 @@ impl ThreadPool {
     /// thread alone.
     ///
     /// # Panics
-    /// When a task panics.
+    /// If a task panics.
     pub fn parallel(&self, tasks: usize, f: &(dyn Fn(usize) + Sync)) {
         let turn = match self.shared.caller.try_lock() {
             _ if tasks < 2 || self.workers.is_empty() => None,
@@ -269,7 +269,7 @@ fn default_threads() -> usize {
     physical_cores().map_or(threads, |cores| cores.min(threads))
 }
 
-/// How many cores Linux lists; `None` where it does not say.
+/// Number of cores that Linux lists; `None` where it does not say.
 fn physical_cores() -> Option<usize> {
     let cpus = std::fs::read_dir("/sys/devices/system/cpu").ok()?;
     // Hardware threads of one core list the same siblings.

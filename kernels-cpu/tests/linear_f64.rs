@@ -2,33 +2,12 @@
 
 mod linear_support;
 
+use ember_formats::dequantize;
 use ember_kernels_cpu::{BlockType, Isa, Matrix, ThreadPool, linear_with};
-use ember_loaders::gguf::{GgmlType, dequantize};
 use linear_support::Random;
 
 /// Largest L2 distance from f64, relative to the length of the result.
 const TOLERANCE: f64 = 1e-5;
-
-fn ggml_type(ty: BlockType) -> GgmlType {
-    use BlockType::*;
-    match ty {
-        F32 => GgmlType::F32,
-        F16 => GgmlType::F16,
-        BF16 => GgmlType::BF16,
-        Q4_0 => GgmlType::Q4_0,
-        Q4_1 => GgmlType::Q4_1,
-        Q5_0 => GgmlType::Q5_0,
-        Q5_1 => GgmlType::Q5_1,
-        Q8_0 => GgmlType::Q8_0,
-        Q2_K => GgmlType::Q2_K,
-        Q3_K => GgmlType::Q3_K,
-        Q4_K => GgmlType::Q4_K,
-        Q5_K => GgmlType::Q5_K,
-        Q6_K => GgmlType::Q6_K,
-        IQ4_NL => GgmlType::IQ4_NL,
-        IQ4_XS => GgmlType::IQ4_XS,
-    }
-}
 
 /// Activations as the kernels round them: int8 in blocks as long as the weights', ties to even, none for floats.
 fn rounded(ty: BlockType, x: &[f32]) -> Vec<f64> {
@@ -61,7 +40,7 @@ fn products_equal_f64() {
             let bytes = random.matrix(ty, rows, cols);
             let matrix = Matrix::new(ty, rows, cols, &bytes).unwrap();
             let mut weights = vec![0f32; rows * cols];
-            dequantize(ggml_type(ty), &bytes, &mut weights);
+            dequantize(ty, &bytes, &mut weights);
             let x = random.activations(cols);
             let x_rounded = rounded(ty, &x);
             let dot = |w: &[f32]| w.iter().zip(&x_rounded).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
@@ -83,7 +62,7 @@ fn a_changed_weight_is_seen() {
     let mut random = Random::new(6);
     let mut bytes = random.matrix(ty, 8, cols);
     let mut weights = vec![0f32; 8 * cols];
-    dequantize(ggml_type(ty), &bytes, &mut weights);
+    dequantize(ty, &bytes, &mut weights);
     bytes[2 + 18 * 3] ^= 1;
     let x = random.activations(cols);
     let x_rounded = rounded(ty, &x);

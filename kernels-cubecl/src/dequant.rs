@@ -5,8 +5,9 @@
 //! subnormal on the way (devices may flush those).
 use crate::format::{Codes, Format, Planes, Scales};
 use cubecl::prelude::*;
+use ember_formats::codes::IQ4_VALUES;
 
-/// Where the planes of a row start (see [`Planes`]).
+/// Offsets of the planes of a row (see [`Planes`]).
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Layout {
     /// Groups of eight elements in a row.
@@ -62,11 +63,22 @@ fn half_word(word: u32, index: u32) -> u32 {
     (word >> (16 * index)) & 0xffff
 }
 
-/// The value of a code of IQ4: byte `code` of the code book, whose values are stored with an offset of 128.
+/// The values of the codes of IQ4 with an offset of 128, as the bytes of four words.
+const IQ4_BOOK: [u32; 4] = {
+    let mut words = [0; 4];
+    let mut code = 0;
+    while code < 16 {
+        words[code / 4] |= ((IQ4_VALUES[code] as i32 + 128) as u32) << (8 * (code % 4));
+        code += 1;
+    }
+    words
+};
+
+/// The value of a code of IQ4.
 #[cube]
 fn iq4_value(code: u32) -> f32 {
-    let low = select(code & 4 == 0, 0x3f2d_1801u32, 0x766a_5d4fu32);
-    let high = select(code & 4 == 0, 0xa699_8d81u32, 0xf1d9_c5b5u32);
+    let low = select(code & 4 == 0, comptime!(IQ4_BOOK[0]), comptime!(IQ4_BOOK[1]));
+    let high = select(code & 4 == 0, comptime!(IQ4_BOOK[2]), comptime!(IQ4_BOOK[3]));
     integer(byte(select(code & 8 == 0, low, high), code & 3), 128u32)
 }
 
@@ -158,7 +170,7 @@ fn high_bits(words: &Array<u32>, plane: u32, group: u32, #[comptime] bits: u32) 
     }
 }
 
-/// What scales the elements of `group`.
+/// The scale of the elements of `group`.
 #[cube]
 pub(crate) fn scale(
     words: &Array<u32>,

@@ -1,4 +1,4 @@
-//! The block formats of GGUF tensors, and the row-planar words they are repacked into for the device.
+//! The row-planar words that GGUF blocks are repacked into for the device.
 //!
 //! A packed row is `[low bits | high bits | sub-scales | block scales]`, each plane in the plain order of the
 //! elements, the row padded to whole groups of four words. Units that decode neighbouring groups of eight elements
@@ -23,113 +23,31 @@
 //! Padding adds at most 12 bytes to a row (28 to a row of plain floats); with it, rows of 1024 elements or more stay
 //! within 5.5 % of their size in the file.
 use crate::GpuError;
+use ember_formats::GgmlType::{self, *};
 
-/// How a matrix's elements are stored in a GGUF file.
-#[allow(non_camel_case_types)] // the names GGUF tools print
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each variant is the GGUF type of the same name")]
-pub enum BlockType {
-    F32,
-    F16,
-    BF16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2_K,
-    Q3_K,
-    Q4_K,
-    Q5_K,
-    Q6_K,
-    IQ4_NL,
-    IQ4_XS,
-}
-
-use BlockType::*;
-
-impl BlockType {
-    /// Every type, in the order of the declaration.
-    pub const ALL: [BlockType; 15] =
-        [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS];
-
-    /// Elements per block; a row holds a whole number of blocks.
-    pub const fn block_len(self) -> usize {
-        match self {
-            F32 | F16 | BF16 => 1,
-            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | IQ4_NL => 32,
-            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS => 256,
-        }
-    }
-
-    /// Bytes per block in a GGUF file.
-    pub const fn block_bytes(self) -> usize {
-        match self {
-            F32 => 4,
-            F16 | BF16 => 2,
-            Q4_0 | IQ4_NL => 18,
-            Q4_1 => 20,
-            Q5_0 => 22,
-            Q5_1 => 24,
-            Q8_0 => 34,
-            Q2_K => 84,
-            Q3_K => 110,
-            Q4_K => 144,
-            Q5_K => 176,
-            Q6_K => 210,
-            IQ4_XS => 136,
-        }
-    }
-
-    /// Bytes of a row of `cols` elements in a GGUF file.
-    ///
-    /// # Errors
-    /// [`GpuError::Invalid`] when `cols` is not a whole number of blocks.
-    pub fn row_bytes(self, cols: usize) -> Result<usize, GpuError> {
-        if cols == 0 || !cols.is_multiple_of(self.block_len()) {
-            let len = self.block_len();
-            let message =
-                format!("a row of {cols} elements is not a whole number of {self:?} blocks of {len}");
-            return Err(GpuError::Invalid(message));
-        }
-        Ok(cols / self.block_len() * self.block_bytes())
-    }
-
-    /// How the packed words decode.
-    pub(crate) const fn format(self) -> Format {
-        let (codes, scales) = match self {
-            F32 => (Codes::F32, Scales::One),
-            F16 => (Codes::F16, Scales::One),
-            BF16 => (Codes::BF16, Scales::One),
-            Q4_0 => (integers(4, 0, 8), Scales::D32),
-            Q4_1 => (integers(4, 0, 0), Scales::Dm32),
-            Q5_0 => (integers(4, 1, 16), Scales::D32),
-            Q5_1 => (integers(4, 1, 0), Scales::Dm32),
-            Q8_0 => (integers(8, 0, 128), Scales::D32),
-            Q2_K => (integers(2, 0, 0), Scales::Nibbles16),
-            Q3_K => (integers(2, 1, 4), Scales::Byte { len: 16 }),
-            Q4_K => (integers(4, 0, 0), Scales::Bytes32),
-            Q5_K => (integers(4, 1, 0), Scales::Bytes32),
-            Q6_K => (integers(4, 2, 32), Scales::Byte { len: 16 }),
-            IQ4_NL => (Codes::Iq4, Scales::D32),
-            IQ4_XS => (Codes::Iq4, Scales::Byte { len: 32 }),
-        };
-        Format { codes, scales }
-    }
+/// Bytes of a row of `cols` elements in a GGUF file.
+///
+/// # Errors
+/// [`GpuError::Invalid`] when `cols` is not a whole number of blocks, or zero.
+pub(crate) fn row_bytes(ty: GgmlType, cols: usize) -> Result<usize, GpuError> {
+    ty.checked_row_bytes(cols).filter(|&bytes| bytes > 0).ok_or_else(|| {
+        let len = ty.block_len();
+        GpuError::Invalid(format!("a row of {cols} elements is not a whole number of {ty} blocks of {len}"))
+    })
 }
 
 const fn integers(low: u32, high: u32, offset: u32) -> Codes {
     Codes::Integers { low, high, offset }
 }
 
-/// How a packed row decodes: known when a kernel is compiled.
+/// The decoding of a packed row: known when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Format {
     pub(crate) codes: Codes,
     pub(crate) scales: Scales,
 }
 
-/// What an element is before it is scaled.
+/// The code of an element, before it is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Codes {
     F32,
@@ -145,7 +63,7 @@ pub(crate) enum Codes {
     Iq4,
 }
 
-/// What scales an element, `w = d * q + m`.
+/// The scales of an element, `w = d * q + m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scales {
     /// Nothing.
@@ -163,13 +81,35 @@ pub(crate) enum Scales {
 }
 
 impl Scales {
-    /// Whether there is an `m`.
+    /// True if there is an `m`.
     pub(crate) const fn has_min(self) -> bool {
         matches!(self, Scales::Dm32 | Scales::Bytes32 | Scales::Nibbles16)
     }
 }
 
 impl Format {
+    /// The packed words of a block type.
+    pub(crate) const fn of(ty: GgmlType) -> Self {
+        let (codes, scales) = match ty {
+            F32 => (Codes::F32, Scales::One),
+            F16 => (Codes::F16, Scales::One),
+            BF16 => (Codes::BF16, Scales::One),
+            Q4_0 => (integers(4, 0, 8), Scales::D32),
+            Q4_1 => (integers(4, 0, 0), Scales::Dm32),
+            Q5_0 => (integers(4, 1, 16), Scales::D32),
+            Q5_1 => (integers(4, 1, 0), Scales::Dm32),
+            Q8_0 => (integers(8, 0, 128), Scales::D32),
+            Q2_K => (integers(2, 0, 0), Scales::Nibbles16),
+            Q3_K => (integers(2, 1, 4), Scales::Byte { len: 16 }),
+            Q4_K => (integers(4, 0, 0), Scales::Bytes32),
+            Q5_K => (integers(4, 1, 0), Scales::Bytes32),
+            Q6_K => (integers(4, 2, 32), Scales::Byte { len: 16 }),
+            IQ4_NL => (Codes::Iq4, Scales::D32),
+            IQ4_XS => (Codes::Iq4, Scales::Byte { len: 32 }),
+        };
+        Self { codes, scales }
+    }
+
     /// Bits of an element in the plane of low bits.
     pub(crate) const fn low_bits(self) -> u32 {
         match self.codes {
@@ -198,7 +138,7 @@ impl Format {
     }
 }
 
-/// Where the planes of a row start, in words.
+/// Offsets of the planes of a row, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Planes {
     /// Groups of eight elements, the last one padded with zeros.
@@ -211,8 +151,8 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
-    pub(crate) fn new(ty: BlockType, cols: usize) -> Self {
-        let format = ty.format();
+    pub(crate) fn new(ty: GgmlType, cols: usize) -> Self {
+        let format = Format::of(ty);
         let groups = cols.div_ceil(8);
         let plane = |bits: u32| groups * bits as usize / 4;
         let high = plane(format.low_bits());

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 use std::cell::Cell;
 use std::fmt;
 
-/// What decides between the variants of a kernel.
+/// Capabilities of a device that decide between the variants of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Units of a plane, where plane operations may be used and all planes have that size.
@@ -23,7 +23,7 @@ pub struct Capabilities {
     pub matrix: Option<MatrixUnit>,
 }
 
-/// What multiplies square fragments of f16 into f32.
+/// A unit that multiplies square fragments of f16 into f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatrixUnit {
     /// Rows, columns and depth of a fragment.
@@ -107,7 +107,7 @@ impl<R: Runtime> Gpu<R> {
         Self { client: self.client.clone(), caps }
     }
 
-    /// What decides between the variants of a kernel.
+    /// Capabilities that decide between the variants of a kernel.
     pub fn caps(&self) -> Capabilities {
         self.caps
     }
@@ -115,7 +115,7 @@ impl<R: Runtime> Gpu<R> {
     /// Uninitialised memory for an intermediate result.
     ///
     /// # Panics
-    /// When it is larger than the device allows: callers bound their rows so that it never is.
+    /// If it is larger than the device allows: callers bound their rows so that it never is.
     pub fn empty(&self, words: usize) -> Buffer {
         let bytes = 4 * words as u64;
         assert!(

@@ -7,74 +7,35 @@
 //! - q8_0: four signed bytes per word, lowest first, then the f16 steps of the blocks of 32 elements, two per word.
 use crate::{Buffer, Gpu, GpuError};
 use cubecl::prelude::*;
+use ember_formats::GgmlType;
+pub use ember_formats::{KvLayout, KvType};
 
 /// Elements of a q8_0 block.
-const Q8_0_LEN: usize = 32;
+const Q8_0_LEN: usize = GgmlType::Q8_0.block_len();
 
-/// How an element of a key or value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KvType {
-    /// 32-bit float.
-    F32,
-    /// IEEE 16-bit float, rounded to nearest even.
-    F16,
-    /// The upper half of a 32-bit float, rounded to nearest even.
-    BF16,
-    /// Blocks of 32 signed bytes and one f16 step, rounded as GGUF's reference quantizer does.
-    Q8_0,
-}
-
-impl KvType {
-    /// Elements in a word.
-    pub(crate) fn per_word(self) -> usize {
-        match self {
-            Self::F32 => 1,
-            Self::F16 | Self::BF16 => 2,
-            Self::Q8_0 => 4,
-        }
+/// Elements in a word.
+pub(crate) const fn per_word(ty: KvType) -> usize {
+    match ty {
+        KvType::F32 => 1,
+        KvType::F16 | KvType::BF16 => 2,
+        KvType::Q8_0 => 4,
     }
 }
 
-/// The layout of a layer's pool of keys, and equally of its values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KvLayout {
-    /// How an element is stored.
-    pub ty: KvType,
-    /// Positions of a block.
-    pub block_len: usize,
-    /// Heads of keys and of values.
-    pub n_kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
+/// Words that hold the elements of a row; the steps of q8_0 follow them.
+pub(crate) const fn data_words(layout: KvLayout) -> usize {
+    layout.head_dim / per_word(layout.ty)
 }
 
-impl KvLayout {
-    /// Words that hold the elements of a row.
-    pub(crate) fn data_words(&self) -> usize {
-        self.head_dim / self.ty.per_word()
+/// Checks that kernels can read and write rows of `layout`.
+fn check(layout: KvLayout) -> Result<(), GpuError> {
+    let KvLayout { ty, block_len, n_kv_heads, head_dim } = layout;
+    if layout.check().is_err() || head_dim > 256 || head_dim % 2 != 0 {
+        let message =
+            format!("no pages of {ty} for {n_kv_heads} heads of {head_dim} in blocks of {block_len}");
+        return Err(GpuError::Invalid(message));
     }
-
-    /// Words of one head at one position.
-    pub fn row_words(&self) -> usize {
-        let steps = if self.ty == KvType::Q8_0 { self.head_dim.div_ceil(2 * Q8_0_LEN) } else { 0 };
-        self.data_words() + steps
-    }
-
-    /// Words of a block of keys, or of values.
-    pub fn block_words(&self) -> usize {
-        self.n_kv_heads * self.block_len * self.row_words()
-    }
-
-    fn check(&self) -> Result<(), GpuError> {
-        let Self { ty, block_len, n_kv_heads, head_dim } = *self;
-        let unit = if ty == KvType::Q8_0 { Q8_0_LEN } else { 2 };
-        if block_len == 0 || n_kv_heads == 0 || head_dim == 0 || head_dim > 256 || head_dim % unit != 0 {
-            let message =
-                format!("no pages of {ty:?} for {n_kv_heads} heads of {head_dim} in blocks of {block_len}");
-            return Err(GpuError::Invalid(message));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The pages of one layer.
@@ -98,7 +59,7 @@ impl KvPages {
     /// [`GpuError::TooLarge`] when the device binds no buffer for both keys and values, [`GpuError::Invalid`] when
     /// there is no such layout.
     pub fn new<R: Runtime>(gpu: &Gpu<R>, layout: KvLayout, n_blocks: usize) -> Result<Self, GpuError> {
-        layout.check()?;
+        check(layout)?;
         let words = n_blocks.saturating_mul(layout.block_words()).min(u32::MAX as usize);
         let v_start = words.next_multiple_of(gpu.caps().alignment.div_ceil(4) as usize);
         let (bytes, limit) = (4 * (v_start + words) as u64, gpu.caps().max_buffer);
@@ -168,7 +129,7 @@ pub(crate) fn element(word: u32, #[comptime] k: usize, #[comptime] ty: KvType) -
 pub(crate) fn step(pages: &Array<u32>, row: usize, word: usize, #[comptime] layout: KvLayout) -> f32 {
     if comptime!(layout.ty == KvType::Q8_0) {
         let block = word / 8;
-        let pair = pages[row + comptime!(layout.data_words()) + block / 2];
+        let pair = pages[row + comptime!(data_words(layout)) + block / 2];
         f16_to_f32(pair >> (16 * (block % 2) as u32))
     } else {
         f32::new(1.0)
@@ -184,7 +145,7 @@ pub(crate) fn store_row(
     #[comptime] layout: KvLayout,
     #[comptime] units: usize,
 ) {
-    let data = comptime!(layout.data_words());
+    let data = comptime!(data_words(layout));
     let mut word = UNIT_POS as usize;
     while word < data {
         pages[row + word] = match comptime!(layout.ty) {

@@ -1,14 +1,15 @@
 //! Packed matrices in device memory.
-use crate::format::{BlockType, Planes};
+use crate::format::{Planes, row_bytes};
 use crate::pack::pack_rows;
 use crate::{Buffer, Gpu, GpuError};
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
+use ember_formats::GgmlType;
 
 /// A row-major matrix of packed rows on a device, in as many pieces as its largest buffer demands. Cloning shares it.
 #[derive(Clone, Debug)]
 pub struct DeviceMatrix {
-    ty: BlockType,
+    ty: GgmlType,
     rows: usize,
     cols: usize,
     planes: Planes,
@@ -22,7 +23,7 @@ pub(crate) struct Shard {
     pub(crate) words: Buffer,
     /// The first of them.
     pub(crate) first: usize,
-    /// How many.
+    /// Their number.
     pub(crate) rows: usize,
 }
 
@@ -55,12 +56,12 @@ impl DeviceMatrix {
     pub fn upload<R: Runtime>(
         gpu: &Gpu<R>,
         what: &str,
-        ty: BlockType,
+        ty: GgmlType,
         cols: usize,
         parts: &[&[u8]],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, GpuError> {
-        let row_bytes = ty.row_bytes(cols)?;
+        let row_bytes = row_bytes(ty, cols)?;
         if let Some(part) = parts.iter().find(|part| part.is_empty() || !part.len().is_multiple_of(row_bytes))
         {
             let message = format!("{what}: {} bytes are not whole rows of {row_bytes} bytes", part.len());
@@ -107,7 +108,7 @@ impl DeviceMatrix {
     }
 
     /// Storage of the elements in the file.
-    pub fn ty(&self) -> BlockType {
+    pub fn ty(&self) -> GgmlType {
         self.ty
     }
 

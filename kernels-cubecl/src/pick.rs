@@ -36,7 +36,7 @@ fn key_bits(key: u32) -> u32 {
     select(key >= 0x8000_0000u32, key & 0x7fff_ffff, !key)
 }
 
-/// Whether candidate `i` comes before candidate `j`.
+/// True if candidate `i` comes before candidate `j`.
 #[cube]
 fn before(keys: &SharedMemory<u32>, ids: &SharedMemory<u32>, i: u32, j: u32) -> bool {
     let a = keys[i as usize];
@@ -159,7 +159,7 @@ fn top_k_kernel(
 /// rest is ([`NO_TOKEN`], -inf).
 ///
 /// # Panics
-/// When `k` is not in `1..=`[`MAX_K`], or `logits` is not a whole number of rows.
+/// If `k` is not in `1..=`[`MAX_K`], or `logits` is not a whole number of rows.
 pub fn top_k<R: Runtime>(gpu: &Gpu<R>, logits: &Buffer, rows: usize, k: usize) -> Buffer {
     assert!((1..=MAX_K).contains(&k), "the {k} largest logits");
     assert!(rows > 0 && logits.len.is_multiple_of(rows), "{} logits in {rows} rows", logits.len);

@@ -10,17 +10,9 @@ use crate::kv::{KvLayout, KvPages, store_row};
 use crate::norm::cube_sum;
 use crate::{Buffer, Gpu, GpuError};
 use cubecl::prelude::*;
+pub use ember_formats::Pairing;
 
-/// Which elements of a head form a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pairing {
-    /// `i` with `i + rotated / 2`.
-    Half,
-    /// `2 i` with `2 i + 1`.
-    Adjacent,
-}
-
-/// What the rows of a step need to know of themselves, the same for all layers: one upload.
+/// Slots, query factors and angles of the rows of a step, the same for all layers: one upload.
 #[derive(Clone, Debug)]
 pub struct RowTable {
     /// Per row: slot, factor of the queries, cosines, sines.
@@ -80,7 +72,7 @@ pub struct HeadInput<'a> {
 /// Units of a cube.
 const UNITS: u32 = 64;
 
-/// What [`heads_kernel`] is compiled for.
+/// The variant of [`heads_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     layout: KvLayout,
@@ -201,7 +193,7 @@ fn pair_elements(pair: usize, #[comptime] half: usize, #[comptime] pairing: Pair
 /// rotates the keys and writes them, and the values, into the slots of their rows.
 ///
 /// # Panics
-/// When the sizes do not fit together, a slot lies outside of the pages, or the pages are those of
+/// If the sizes do not fit together, a slot lies outside of the pages, or the pages are those of
 /// [`KvPages::dense`].
 pub fn rotate_and_write<R: Runtime>(
     gpu: &Gpu<R>,

@@ -22,7 +22,7 @@ fn both(gguf: &Gguf, ty: GgmlType, blocks: &[u8]) -> (Vec<u32>, Vec<u32>) {
 #[test]
 fn every_type_equals_gguf_py_to_the_last_bit() {
     let gguf = fixture();
-    for &ty in GgmlType::ALL {
+    for ty in GgmlType::ALL {
         let blocks = gguf.tensor(&format!("{ty}.blocks")).unwrap();
         assert_eq!(blocks.ty, ty);
         let (ours, expected) = both(&gguf, ty, &gguf.bytes(blocks));
@@ -38,7 +38,7 @@ fn every_type_equals_gguf_py_to_the_last_bit() {
 #[test]
 fn every_bit_of_a_block_is_read() {
     let gguf = fixture();
-    for &ty in GgmlType::ALL {
+    for ty in GgmlType::ALL {
         let blocks = gguf.bytes(gguf.tensor(&format!("{ty}.blocks")).unwrap()).to_vec();
         for bit in 0..8 * ty.block_bytes() {
             let mut changed = blocks.clone();

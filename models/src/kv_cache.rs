@@ -2,9 +2,8 @@
 use crate::backend::Backend;
 use crate::error::ModelError;
 use crate::opaque::Opaque;
-use ember_kernels_cpu::kv::{KvLayout, KvType};
+use ember_formats::{KvLayout, KvType, dequantize};
 use ember_loaders::checkpoint::ModelConfig;
-use ember_loaders::gguf::{GgmlType, dequantize};
 
 /// One layer's pool, `[n_blocks][n_kv_heads][block_len][head_dim]` for K and the same for V.
 ///
@@ -64,18 +63,12 @@ impl KvPages {
 
 /// The first `entries` entries behind a block table, read from a host pool as f32 `[entries, n_kv_heads, head_dim]`.
 pub fn read_entries(layout: &KvLayout, pool: &[u8], block_table: &[u32], entries: usize) -> Vec<f32> {
-    let ty = match layout.ty {
-        KvType::F32 => GgmlType::F32,
-        KvType::F16 => GgmlType::F16,
-        KvType::BF16 => GgmlType::BF16,
-        KvType::Q8_0 => GgmlType::Q8_0,
-    };
     let mut out = vec![0.0; entries * layout.n_kv_heads * layout.head_dim];
     for (i, row) in out.chunks_exact_mut(layout.head_dim).enumerate() {
         let (entry, head) = (i / layout.n_kv_heads, i % layout.n_kv_heads);
         let block = block_table[entry / layout.block_len] as usize;
         let at = (block * layout.n_kv_heads + head) * layout.block_len + entry % layout.block_len;
-        dequantize(ty, &pool[at * layout.row_bytes()..(at + 1) * layout.row_bytes()], row);
+        dequantize(layout.ty.ggml_type(), &pool[at * layout.row_bytes()..(at + 1) * layout.row_bytes()], row);
     }
     out
 }

@@ -35,7 +35,7 @@ pub mod weights;
 
 pub use batch::{Batch, EmbeddingRows, SequenceRows, StepPlan};
 pub use decoder::{Decoder, StepOutput};
-pub use ember_kernels_cpu::kv::{KvLayout, KvType};
+pub use ember_formats::{KvLayout, KvType};
 pub use ember_kernels_cpu::pool::{SetThreadsError, global as cpu_pool, set_threads as set_cpu_threads};
 pub use error::ModelError;
 pub use kv_cache::KvCache;

@@ -1,6 +1,6 @@
 //! Weight matrices that stay in their GGUF block format.
 use crate::opaque::Opaque;
-use ember_kernels_cpu::{BlockType, Matrix};
+use ember_kernels_cpu::Matrix;
 use ember_loaders::checkpoint::WeightTensor;
 use ember_loaders::gguf::{GgmlType, MappedBytes, dequantize};
 use std::fmt;
@@ -100,7 +100,7 @@ impl PackedMatrix {
 
     /// The matrix as the CPU kernels see it.
     pub fn as_matrix(&self) -> Matrix<'_> {
-        Matrix::new(block_type(self.ty), self.rows, self.cols, &self.bytes)
+        Matrix::new(self.ty, self.rows, self.cols, &self.bytes)
             .expect("the constructor compared the byte length with the shape")
     }
 }
@@ -108,25 +108,5 @@ impl PackedMatrix {
 impl fmt::Debug for PackedMatrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PackedMatrix({} [{}, {}])", self.ty.name(), self.rows, self.cols)
-    }
-}
-
-fn block_type(ty: GgmlType) -> BlockType {
-    match ty {
-        GgmlType::F32 => BlockType::F32,
-        GgmlType::F16 => BlockType::F16,
-        GgmlType::BF16 => BlockType::BF16,
-        GgmlType::Q4_0 => BlockType::Q4_0,
-        GgmlType::Q4_1 => BlockType::Q4_1,
-        GgmlType::Q5_0 => BlockType::Q5_0,
-        GgmlType::Q5_1 => BlockType::Q5_1,
-        GgmlType::Q8_0 => BlockType::Q8_0,
-        GgmlType::Q2_K => BlockType::Q2_K,
-        GgmlType::Q3_K => BlockType::Q3_K,
-        GgmlType::Q4_K => BlockType::Q4_K,
-        GgmlType::Q5_K => BlockType::Q5_K,
-        GgmlType::Q6_K => BlockType::Q6_K,
-        GgmlType::IQ4_NL => BlockType::IQ4_NL,
-        GgmlType::IQ4_XS => BlockType::IQ4_XS,
     }
 }

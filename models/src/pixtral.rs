@@ -12,7 +12,7 @@
 //! The definition is Hugging Face's `PixtralVisionModel` and `Mistral3MultiModalProjector`.
 use crate::backend::Backend;
 use crate::error::ModelError;
-use crate::layers::rope::{RopeTable, pairing};
+use crate::layers::rope::RopeTable;
 use crate::layers::{AttentionInput, Block, BlockShape, Keys, Linear, RmsNorm};
 use crate::weights::{WeightFormat, Weights};
 use burn::module::Module;
@@ -241,5 +241,5 @@ pub fn rope_table<B: Backend>(
         }
     }
     let n = angles.len() / (config.head_dim / 2);
-    RopeTable::of_angles(angles.into_iter(), n, 1.0, pairing(config.rope_pairing), device)
+    RopeTable::of_angles(angles.into_iter(), n, 1.0, config.rope_pairing, device)
 }

@@ -22,7 +22,7 @@ fn operations_equal_their_definitions() {
 /// Activations are rounded to int8 for quantized weights.
 #[test]
 fn products_of_every_type_are_close_to_their_definitions() {
-    for &ty in GgmlType::ALL {
+    for ty in GgmlType::ALL {
         let matrices = [conformance::random_matrix(ty, 1, 7, 512), conformance::random_matrix(ty, 2, 5, 512)];
         conformance::products::<B>(&matrices, &[1, 6], 2e-2, &Default::default(), &mut |finding| {
             assert!(finding.holds(), "{finding}");

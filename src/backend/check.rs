@@ -23,7 +23,7 @@ where
     let has_matrix_units = Gpu::<R>::new(R::client(device)).caps().matrix.is_some();
     let report = &mut |finding: conformance::Finding| report(finding.holds(), finding.to_string());
     conformance::operations::<B>(device, report)?;
-    for (seed, &ty) in GgmlType::ALL.iter().enumerate() {
+    for (seed, ty) in GgmlType::ALL.into_iter().enumerate() {
         let matrix = |seed, rows| conformance::random_matrix(ty, seed, rows, 768);
         let limit = if has_matrix_units && ty != GgmlType::F32 { F16_LIMIT } else { F32_LIMIT };
         let matrices = [matrix(2 * seed as u64, 150), matrix(2 * seed as u64 + 1, 67)];

@@ -2,7 +2,8 @@
 use super::gpu;
 use anyhow::Result;
 use burn_cubecl::cubecl::Runtime;
-use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, linear};
+use ember_kernels_cubecl::{DeviceMatrix, Gpu, linear};
+use ember_loaders::gguf::GgmlType;
 use std::time::Instant;
 
 /// Rows and columns: a matrix far larger than caches, in any of the types.
@@ -24,9 +25,9 @@ pub fn measure<R: Runtime>(device: &R::Device, report: &mut dyn FnMut(String)) -
     let gpu = Gpu::<R>::new(R::client(device));
     let affordable = operations * MOST_SECONDS / (2 * TOKENS[2] * COLS) as f64;
     let n = (affordable as usize).clamp(64, MOST_ROWS);
-    for ty in [BlockType::F16, BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_K, BlockType::Q6_K] {
+    for ty in [GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K] {
         // What the weights are does not change the time.
-        let rows = vec![0; n * ty.row_bytes(COLS)?];
+        let rows = vec![0; n * ty.row_bytes(COLS)];
         let matrix = DeviceMatrix::upload(&gpu, "a matrix to measure", ty, COLS, &[&rows], &mut |_| ())?;
         for tokens in TOKENS {
             let seconds = seconds(&gpu, &matrix, tokens)?;

@@ -2,8 +2,8 @@
 use super::image_args::ProjectorArgs;
 use super::progress;
 use anyhow::{Context, Result};
+use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 use ember::ModelOptions;
 use ember::backend::{BackendKind, DeviceOptions, KvType};
 use std::io::{IsTerminal, Read, stdin};
@@ -53,8 +53,8 @@ pub struct ContextArgs {
     #[arg(long, value_name = "N", value_parser = positive)]
     pub ctx_size: Option<usize>,
     /// Element type of the KV cache
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = KvCacheType::F16)]
-    pub kv_cache_dtype: KvCacheType,
+    #[arg(long, value_parser = kv_type(), value_name = "TYPE", default_value_t)]
+    pub kv_cache_dtype: KvType,
 }
 
 /// The choices that these flags make about a model.
@@ -62,36 +62,17 @@ pub fn model_options(device: DeviceArgs, context: &ContextArgs, projector: Proje
     ModelOptions {
         device: device.into(),
         context_size: context.ctx_size,
-        kv_type: context.kv_cache_dtype.into(),
+        kv_type: context.kv_cache_dtype,
         projector: projector.mmproj,
         image_max_tokens: projector.image_max_tokens,
         progress: progress::reporter(),
     }
 }
 
-/// Element types of the KV cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KvCacheType {
-    /// 2 bytes per element
-    F16,
-    /// 2 bytes per element, with the range of f32 and less precision than f16
-    Bf16,
-    /// 4 bytes per element
-    F32,
-    /// 34 bytes per 32 elements
-    #[value(name = "q8_0")]
-    Q8_0,
-}
-
-impl From<KvCacheType> for KvType {
-    fn from(ty: KvCacheType) -> Self {
-        match ty {
-            KvCacheType::F16 => Self::F16,
-            KvCacheType::Bf16 => Self::BF16,
-            KvCacheType::F32 => Self::F32,
-            KvCacheType::Q8_0 => Self::Q8_0,
-        }
-    }
+/// The parser of `--kv-cache-dtype`: every type by its name.
+pub fn kv_type() -> impl TypedValueParser<Value = KvType> {
+    let value = |ty: KvType| PossibleValue::new(ty.name()).help(ty.description());
+    PossibleValuesParser::new(KvType::ALL.map(value)).try_map(|name| name.parse::<KvType>())
 }
 
 /// The thinking switch of the model's chat template.

@@ -1,5 +1,5 @@
 //! `ember logits`: the model's raw output for every position, as a safetensors file.
-use super::args::{ContextArgs, DeviceArgs, KvCacheType, ModelArg, model_options};
+use super::args::{ContextArgs, DeviceArgs, ModelArg, kv_type, model_options};
 use super::detokenize::parse_ids;
 use super::image_args::ImageArgs;
 use super::interrupt::Listener;
@@ -7,6 +7,7 @@ use super::progress::Bar;
 use super::safetensors::{Dtype, write_f32, write_header, write_i64};
 use super::{Outcome, model, usage_error};
 use anyhow::{Context, Result, bail};
+use ember::backend::KvType;
 use ember::chat::Prompt;
 use ember::engine::{Engine, Sequence, Tokens, Wanted};
 use ember::{Error, ImageFile, ModelFiles};
@@ -44,8 +45,8 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     /// Element type of the KV cache
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = KvCacheType::F32, help_heading = "Device")]
-    kv_cache_dtype: KvCacheType,
+    #[arg(long, value_parser = kv_type(), value_name = "TYPE", default_value_t = KvType::F32, help_heading = "Device")]
+    kv_cache_dtype: KvType,
 }
 
 #[derive(clap::Args)]

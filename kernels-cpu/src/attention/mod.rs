@@ -5,7 +5,7 @@
 //! in ascending order. The operations behind an output depend on what its row sees and on nothing else: not on the
 //! rows beside it, the chunk it came in, or the threads. So decoding gives the bits that prefill gives.
 
-mod rows;
+mod entries;
 mod softmax;
 mod span;
 mod tasks;
@@ -14,7 +14,7 @@ mod tile;
 use std::ops::Range;
 
 use crate::isa::Isa;
-use crate::kv::{KvLayout, KvType};
+use crate::kv::{KvLayout, KvType, check_layout};
 use crate::pool::{self, ThreadPool};
 use span::KvView;
 use tasks::Problem;
@@ -68,10 +68,10 @@ pub struct AttentionRows<'a> {
 
 /// Attention of a batch of sequences over their pages.
 ///
-/// `out`: `[tokens, n_heads, head_dim]`. Rows that see nothing give zeros; rows of no sequence are left alone.
+/// `out`: `[tokens, n_heads, head_dim]`. Entries that see nothing give zeros; rows of no sequence are left alone.
 ///
 /// # Panics
-/// When sizes do not fit together: lengths, heads, rows that overlap or descend, positions without a block, blocks
+/// If sizes do not fit together: lengths, heads, rows that overlap or descend, positions without a block, blocks
 /// outside of a pool.
 pub fn paged_attention(kv: &PagedKv, queries: &Queries, sequences: &[AttentionRows], out: &mut [f32]) {
     paged_attention_with(Isa::best(), pool::global(), kv, queries, sequences, out);
@@ -87,7 +87,7 @@ pub fn paged_attention_with(
     out: &mut [f32],
 ) {
     let layout = &kv.layout;
-    layout.check();
+    check_layout(layout);
     assert_eq!(kv.k.len(), kv.v.len(), "pools of keys and values of equal size");
     let blocks = kv.k.len() / layout.block_bytes();
     for sequence in sequences {
@@ -117,11 +117,11 @@ pub fn paged_attention_with(
 /// Attention over contiguous f32 keys and values; bit-equal to [`paged_attention`] over an f32 cache in blocks of
 /// [`KvLayout::DEFAULT_BLOCK_LEN`].
 ///
-/// `visible`: the positions each query row sees; `out`: `[tokens, n_heads, head_dim]`. Rows that see nothing give
+/// `visible`: the positions each query row sees; `out`: `[tokens, n_heads, head_dim]`. Entries that see nothing give
 /// zeros.
 ///
 /// # Panics
-/// When sizes do not fit together.
+/// If sizes do not fit together.
 pub fn dense_attention(kv: &DenseKv, queries: &Queries, visible: &[Range<u32>], out: &mut [f32]) {
     dense_attention_with(Isa::best(), pool::global(), kv, queries, visible, out);
 }

@@ -7,7 +7,7 @@ use crate::float::lanes::{F32x8, Kernel, Simd, flat_mut, larger};
 
 /// For each of several query rows: the sums over the positions seen so far, relative to the largest score.
 pub(super) struct States {
-    /// Whether a row has seen a position; until then its other fields mean nothing.
+    /// True for rows that have seen a position; until then their other fields mean nothing.
     pub(super) seen: Vec<bool>,
     /// The largest score.
     pub(super) max: Vec<f32>,

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::rows::{Bf16Rows, F16Rows, F32Rows, Q8Rows, Rows, StoredRows, WideRows};
+use super::entries::{Bf16Entries, Entries, F16Entries, F32Entries, Q8Entries, StoredEntries, WideEntries};
 use super::softmax::States;
 use super::tile::{accumulate, score};
 use crate::float::dispatch;
@@ -11,7 +11,7 @@ use crate::float::lanes::{F32x8, Kernel, Simd, flat_mut};
 use crate::isa::Isa;
 use crate::kv::KvType;
 
-/// Where keys and values lie.
+/// Pools of keys and values, and the strides in them.
 pub(super) struct KvView<'a> {
     pub(super) k: &'a [u8],
     pub(super) v: &'a [u8],
@@ -28,12 +28,12 @@ pub(super) struct KvView<'a> {
     pub(super) stride: usize,
     /// Bytes of one head at one position.
     pub(super) row_bytes: usize,
-    /// Whether a block table says where tile `i` lies; else it is the `i`th.
+    /// True if a block table says where tile `i` lies; else it is the `i`th.
     pub(super) paged: bool,
 }
 
 impl KvView<'_> {
-    /// Where head `kv_head` of tile `index` lies in bytes, if the tile has a block.
+    /// Byte offset of head `kv_head` of tile `index`, if the tile has a block.
     fn start(&self, block_table: &[u32], index: usize, kv_head: usize) -> Option<usize> {
         let at = if self.paged { *block_table.get(index)? as usize } else { index };
         Some(at * self.tile_bytes + kv_head * self.head_bytes)
@@ -49,7 +49,7 @@ pub(super) struct Span<'a> {
     pub(super) tiles: Range<usize>,
     /// Scaled queries, heads that share this key head within each token: `[tokens, group, octets]`.
     pub(super) q: &'a [F32x8],
-    /// What each token sees.
+    /// Positions that each token sees.
     pub(super) visible: &'a [Range<u32>],
     /// One per row of `q`.
     pub(super) states: &'a mut States,
@@ -58,25 +58,25 @@ pub(super) struct Span<'a> {
 impl Span<'_> {
     pub(super) fn attend(self, isa: Isa) {
         match self.view.ty {
-            KvType::F32 => dispatch(isa, Typed::<F32Rows>(self, PhantomData)),
-            KvType::F16 => dispatch(isa, Typed::<F16Rows>(self, PhantomData)),
-            KvType::BF16 => dispatch(isa, Typed::<Bf16Rows>(self, PhantomData)),
-            KvType::Q8_0 => dispatch(isa, Typed::<Q8Rows>(self, PhantomData)),
+            KvType::F32 => dispatch(isa, Typed::<F32Entries>(self, PhantomData)),
+            KvType::F16 => dispatch(isa, Typed::<F16Entries>(self, PhantomData)),
+            KvType::BF16 => dispatch(isa, Typed::<Bf16Entries>(self, PhantomData)),
+            KvType::Q8_0 => dispatch(isa, Typed::<Q8Entries>(self, PhantomData)),
         }
     }
 }
 
-/// [`Span`] for one type of rows.
+/// [`Span`] for one type of entries.
 struct Typed<'a, R>(Span<'a>, PhantomData<R>);
 
-impl<'a, R: StoredRows<'a>> Kernel for Typed<'a, R> {
+impl<'a, R: StoredEntries<'a>> Kernel for Typed<'a, R> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Span { view, block_table, kv_head, tiles, q, visible, states } = self.0;
         let KvView { head_dim, tile_len, stride, row_bytes, .. } = *view;
         let rows = states.seen.len();
-        let direct = rows <= R::DIRECT_ROWS && head_dim.is_multiple_of(8);
+        let direct = rows <= R::MOST_DIRECT && head_dim.is_multiple_of(8);
         let mut wide = vec![F32x8::default(); if direct { 0 } else { tile_len * head_dim.div_ceil(8) }];
         let mut scores = vec![F32x8::default(); rows * tile_len.div_ceil(8)];
         let mut tile = Tile { q, scores: flat_mut(&mut scores), visible: vec![0..0; rows], states };
@@ -88,16 +88,16 @@ impl<'a, R: StoredRows<'a>> Kernel for Typed<'a, R> {
             let values = R::new(&view.v[start..end], stride);
             let next_keys = view.start(block_table, index + 1, kv_head).and_then(|start| view.k.get(start..));
             let next_keys = next_keys.map_or(keys, |bytes| R::new(bytes, stride));
-            // SAFETY: the slices above hold the rows up to `seen.end`, each of `head_dim` elements.
+            // SAFETY: the slices above hold the entries up to `seen.end`, each of `head_dim` elements.
             unsafe {
                 if direct {
                     tile.score(s, [keys, values]);
                     tile.weigh(s);
                     tile.accumulate(s, [values, next_keys]);
                 } else {
-                    tile.score(s, [WideRows::widen(s, keys, aligned(&seen), head_dim, &mut wide); 2]);
+                    tile.score(s, [WideEntries::widen(s, keys, aligned(&seen), head_dim, &mut wide); 2]);
                     tile.weigh(s);
-                    tile.accumulate(s, [WideRows::widen(s, values, seen, head_dim, &mut wide); 2]);
+                    tile.accumulate(s, [WideEntries::widen(s, values, seen, head_dim, &mut wide); 2]);
                 }
             }
         }
@@ -115,7 +115,7 @@ struct Tile<'a> {
     q: &'a [F32x8],
     /// Scores, then weights: `[rows, positions padded to whole octets]`.
     scores: &'a mut [f32],
-    /// What each row sees of the tile.
+    /// Positions of the tile that each row sees.
     visible: Vec<Range<usize>>,
     states: &'a mut States,
 }
@@ -135,21 +135,21 @@ impl Tile<'_> {
     }
 
     /// # Safety
-    /// The first of `rows`, the keys, has every visible position.
+    /// The first of `keys` has every visible position.
     #[inline(always)]
-    unsafe fn score<S: Simd, R: Rows>(&mut self, s: S, rows: [R; 2]) {
+    unsafe fn score<S: Simd, R: Entries>(&mut self, s: S, keys: [R; 2]) {
         let count = self.visible.len();
         let mut first = 0;
         while first < count {
             // SAFETY: the caller's promise.
             first += unsafe {
                 if !S::WIDE_TILES {
-                    self.score_rows::<S, R, 1>(s, first, rows)
+                    self.score_rows::<S, R, 1>(s, first, keys)
                 } else {
                     match together(count - first) {
-                        1 => self.score_rows::<S, R, 1>(s, first, rows),
-                        2 => self.score_rows::<S, R, 2>(s, first, rows),
-                        _ => self.score_rows::<S, R, 3>(s, first, rows),
+                        1 => self.score_rows::<S, R, 1>(s, first, keys),
+                        2 => self.score_rows::<S, R, 2>(s, first, keys),
+                        _ => self.score_rows::<S, R, 3>(s, first, keys),
                     }
                 }
             };
@@ -157,18 +157,18 @@ impl Tile<'_> {
     }
 
     #[inline(always)]
-    unsafe fn score_rows<S: Simd, R: Rows, const N: usize>(
+    unsafe fn score_rows<S: Simd, R: Entries, const N: usize>(
         &mut self,
         s: S,
         first: usize,
-        rows: [R; 2],
+        keys: [R; 2],
     ) -> usize {
         let seen = union(&self.visible[first..first + N]);
         if !seen.is_empty() {
             let q = rows_of(self.q, self.visible.len(), first);
             let scores = rows_of_mut(self.scores, self.visible.len(), first);
             // SAFETY: the caller's promise.
-            unsafe { score::<S, R, N>(s, q, rows, seen, scores) };
+            unsafe { score::<S, R, N>(s, q, keys, seen, scores) };
         }
         N
     }
@@ -183,21 +183,21 @@ impl Tile<'_> {
     }
 
     /// # Safety
-    /// The first of `rows`, the values, has every visible position.
+    /// The first of `values` has every visible position.
     #[inline(always)]
-    unsafe fn accumulate<S: Simd, R: Rows>(&mut self, s: S, rows: [R; 2]) {
+    unsafe fn accumulate<S: Simd, R: Entries>(&mut self, s: S, values: [R; 2]) {
         let count = self.visible.len();
         let mut first = 0;
         while first < count {
             // SAFETY: the caller's promise.
             first += unsafe {
                 if !S::WIDE_TILES {
-                    self.accumulate_rows::<S, R, 1>(s, first, rows)
+                    self.accumulate_rows::<S, R, 1>(s, first, values)
                 } else {
                     match together(count - first) {
-                        1 => self.accumulate_rows::<S, R, 1>(s, first, rows),
-                        2 => self.accumulate_rows::<S, R, 2>(s, first, rows),
-                        _ => self.accumulate_rows::<S, R, 3>(s, first, rows),
+                        1 => self.accumulate_rows::<S, R, 1>(s, first, values),
+                        2 => self.accumulate_rows::<S, R, 2>(s, first, values),
+                        _ => self.accumulate_rows::<S, R, 3>(s, first, values),
                     }
                 }
             };
@@ -205,16 +205,16 @@ impl Tile<'_> {
     }
 
     #[inline(always)]
-    unsafe fn accumulate_rows<S: Simd, R: Rows, const N: usize>(
+    unsafe fn accumulate_rows<S: Simd, R: Entries, const N: usize>(
         &mut self,
         s: S,
         first: usize,
-        rows: [R; 2],
+        values: [R; 2],
     ) -> usize {
         let weights = rows_of(&*self.scores, self.visible.len(), first);
         let ranges = std::array::from_fn(|n| self.visible[first + n].clone());
         // SAFETY: the caller's promise.
-        unsafe { accumulate::<S, R, N>(s, weights, rows, ranges, self.states.acc_mut(first)) };
+        unsafe { accumulate::<S, R, N>(s, weights, values, ranges, self.states.acc_mut(first)) };
         N
     }
 }
@@ -227,12 +227,12 @@ fn union(ranges: &[Range<usize>]) -> Range<usize> {
     start..end
 }
 
-/// How many of `left` rows to take at once: three fill the registers, and four go better as two pairs.
+/// Entries to take at once when `left` are left: three fill the registers, and four go better as two pairs.
 fn together(left: usize) -> usize {
     if left == 4 { 2 } else { left.min(3) }
 }
 
-/// Rows `first .. first + N` of the `rows` in `x`.
+/// Entries `first .. first + N` of the `rows` in `x`.
 #[inline(always)]
 fn rows_of<T, const N: usize>(x: &[T], rows: usize, first: usize) -> [&[T]; N] {
     let width = x.len() / rows;

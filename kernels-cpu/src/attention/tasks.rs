@@ -29,7 +29,7 @@ pub(super) struct Problem<'a> {
 }
 
 /// The query heads of one key head, for some tokens of one sequence.
-struct Task {
+struct HeadTokens {
     sequence: usize,
     kv_head: usize,
     /// Among the rows of the sequence.
@@ -40,7 +40,7 @@ struct Task {
 
 impl<'a> Problem<'a> {
     /// # Panics
-    /// When queries, rows and output do not fit together.
+    /// If queries, rows and output do not fit together.
     pub(super) fn new(
         view: KvView<'a>,
         queries: &'a Queries<'a>,
@@ -108,27 +108,27 @@ impl<'a> Problem<'a> {
 
     /// The tasks of a key head follow each other, so that its keys and values stay near; of these, those with most to see
     /// come first, as the threads then end together.
-    fn tasks(&self, tokens_per_task: usize) -> Vec<Task> {
+    fn tasks(&self, tokens_per_task: usize) -> Vec<HeadTokens> {
         let span = (self.tiles_per_span() * self.view.tile_len) as u32;
         let mut tasks = Vec::new();
         for (sequence, rows) in self.sequences.iter().enumerate() {
             for kv_head in 0..self.view.n_kv_heads {
-                for chunk in (0..rows.visible.len().div_ceil(tokens_per_task)).rev() {
-                    let start = chunk * tokens_per_task;
+                for part in (0..rows.visible.len().div_ceil(tokens_per_task)).rev() {
+                    let start = part * tokens_per_task;
                     let tokens = start..(start + tokens_per_task).min(rows.visible.len());
                     let visible =
                         || rows.visible[tokens.clone()].iter().filter(|visible| !visible.is_empty());
                     let first = visible().map(|visible| visible.start / span).min().unwrap_or(0) as usize;
                     let end = visible().map(|visible| visible.end.div_ceil(span)).max().unwrap_or(0) as usize;
-                    tasks.push(Task { sequence, kv_head, tokens, spans: first..end });
+                    tasks.push(HeadTokens { sequence, kv_head, tokens, spans: first..end });
                 }
             }
         }
         tasks
     }
 
-    /// What the rows of `task` see in span `span`.
-    fn attend(&self, isa: Isa, task: &Task, span: usize) -> States {
+    /// Softmax states of the rows of `task` over span `span`.
+    fn attend(&self, isa: Isa, task: &HeadTokens, span: usize) -> States {
         let rows = &self.sequences[task.sequence];
         let tiles = self.tiles_per_span();
         let octets = self.view.head_dim.div_ceil(8);
@@ -147,7 +147,7 @@ impl<'a> Problem<'a> {
     }
 
     /// `[tokens, group, octets]`.
-    fn scaled_queries(&self, task: &Task) -> Vec<F32x8> {
+    fn scaled_queries(&self, task: &HeadTokens) -> Vec<F32x8> {
         let octets = self.view.head_dim.div_ceil(8);
         let mut scaled = vec![F32x8::default(); task.tokens.len() * self.group * octets];
         for (row, to) in scaled.chunks_exact_mut(octets).enumerate() {
@@ -159,8 +159,8 @@ impl<'a> Problem<'a> {
         scaled
     }
 
-    /// Where row `row` of `task` lies in the queries and in the output.
-    fn row_range(&self, task: &Task, row: usize) -> Range<usize> {
+    /// Elements of row `row` of `task`, in the queries and in the output.
+    fn row_range(&self, task: &HeadTokens, row: usize) -> Range<usize> {
         let token = self.sequences[task.sequence].rows.start + task.tokens.start + row / self.group;
         let head = task.kv_head * self.group + row % self.group;
         let start = (token * self.queries.n_heads + head) * self.view.head_dim;
@@ -168,7 +168,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Joins the spans of `task` in ascending order and writes its rows.
-    fn finish(&self, isa: Isa, task: &Task, parts: impl Iterator<Item = States>, out: &Pieces<f32>) {
+    fn finish(&self, isa: Isa, task: &HeadTokens, parts: impl Iterator<Item = States>, out: &Pieces<f32>) {
         let joined = parts.reduce(|mut into, from| {
             dispatch(isa, Merge { into: &mut into, from: &from });
             into

@@ -10,16 +10,16 @@
 
 use std::ops::Range;
 
-use super::rows::Rows;
+use super::entries::Entries;
 use crate::float::lanes::{F32x8, Simd};
 
 /// `scores[r][p] = q[r] · keys[p]` for `p` in `range`; up to three neighbours on each side get any values. Meanwhile
-/// the same rows of `next` are fetched.
+/// the same entries of `next` are fetched.
 ///
 /// # Safety
-/// `keys` has the rows before `range.end`, as wide as `q`.
+/// `keys` has the entries before `range.end`, as wide as `q`.
 #[inline(always)]
-pub(super) unsafe fn score<S: Simd, R: Rows, const N: usize>(
+pub(super) unsafe fn score<S: Simd, R: Entries, const N: usize>(
     s: S,
     q: [&[F32x8]; N],
     [keys, next]: [R; 2],
@@ -31,20 +31,20 @@ pub(super) unsafe fn score<S: Simd, R: Rows, const N: usize>(
     while S::WIDE_TILES && N == 1 && p + 8 <= range.end {
         // SAFETY: the caller's promise.
         unsafe { score_positions::<S, R, N, 8>(s, q, keys, p, range.end - 1, &mut scores) };
-        (p..p + 8).for_each(|row| next.prefetch(row, 0, q[0].len()));
+        (p..p + 8).for_each(|entry| next.prefetch(entry, 0, q[0].len()));
         p += 8;
     }
     while p < range.end {
         // SAFETY: the caller's promise.
         unsafe { score_positions::<S, R, N, 4>(s, q, keys, p, range.end - 1, &mut scores) };
-        (p..p + 4).for_each(|row| next.prefetch(row, 0, q[0].len()));
+        (p..p + 4).for_each(|entry| next.prefetch(entry, 0, q[0].len()));
         p += 4;
     }
 }
 
 /// Scores of positions `p .. p + P`, with `last` in place of those beyond it.
 #[inline(always)]
-unsafe fn score_positions<S: Simd, R: Rows, const N: usize, const P: usize>(
+unsafe fn score_positions<S: Simd, R: Entries, const N: usize, const P: usize>(
     s: S,
     q: [&[F32x8]; N],
     keys: R,
@@ -54,21 +54,21 @@ unsafe fn score_positions<S: Simd, R: Rows, const N: usize, const P: usize>(
 ) {
     let octets = q[0].len();
     let q = q.map(|q| &q[..octets]);
-    let mut rows = [last; P];
+    let mut entries = [last; P];
     for i in 0..P {
-        rows[i] = (p + i).min(last);
+        entries[i] = (p + i).min(last);
     }
     let mut sums = [[s.splat(0.0); P]; N];
     let blocks = octets / R::BLOCK_OCTETS;
     for block in 0..blocks {
         for octet in R::BLOCK_OCTETS * block..R::BLOCK_OCTETS * (block + 1) {
             // SAFETY: the caller's promise.
-            unsafe { score_octet(s, q, keys, rows, octet, &mut sums) };
+            unsafe { score_octet(s, q, keys, entries, octet, &mut sums) };
         }
     }
     for octet in R::BLOCK_OCTETS * blocks..octets {
         // SAFETY: the caller's promise.
-        unsafe { score_octet(s, q, keys, rows, octet, &mut sums) };
+        unsafe { score_octet(s, q, keys, entries, octet, &mut sums) };
     }
     for n in 0..N {
         let to = scores[n][p..p + P].as_chunks_mut::<4>().0;
@@ -78,13 +78,13 @@ unsafe fn score_positions<S: Simd, R: Rows, const N: usize, const P: usize>(
     }
 }
 
-/// Adds to `sums` the products of one octet of `q` with that of `rows`.
+/// Adds to `sums` the products of one octet of `q` with that of `entries`.
 #[inline(always)]
-unsafe fn score_octet<S: Simd, R: Rows, const N: usize, const P: usize>(
+unsafe fn score_octet<S: Simd, R: Entries, const N: usize, const P: usize>(
     s: S,
     q: [&[F32x8]; N],
     keys: R,
-    rows: [usize; P],
+    entries: [usize; P],
     octet: usize,
     sums: &mut [[S::F; P]; N],
 ) {
@@ -94,20 +94,20 @@ unsafe fn score_octet<S: Simd, R: Rows, const N: usize, const P: usize>(
     }
     for i in 0..P {
         // SAFETY: the caller's promise.
-        let key = unsafe { keys.octet(s, rows[i], octet) };
+        let key = unsafe { keys.octet(s, entries[i], octet) };
         for n in 0..N {
             sums[n][i] = s.mul_add(lanes[n], key, sums[n][i]);
         }
     }
 }
 
-/// `acc[r] += Σ weights[r][p] values[p]` over `p` in `ranges[r]`. Meanwhile the same rows of `next` are
+/// `acc[r] += Σ weights[r][p] values[p]` over `p` in `ranges[r]`. Meanwhile the same entries of `next` are
 /// fetched.
 ///
 /// # Safety
-/// `values` has the rows before the end of each range, as wide as `acc`.
+/// `values` has the entries before the end of each range, as wide as `acc`.
 #[inline(always)]
-pub(super) unsafe fn accumulate<S: Simd, R: Rows, const N: usize>(
+pub(super) unsafe fn accumulate<S: Simd, R: Entries, const N: usize>(
     s: S,
     weights: [&[f32]; N],
     values: [R; 2],
@@ -136,7 +136,7 @@ pub(super) unsafe fn accumulate<S: Simd, R: Rows, const N: usize>(
 
 /// [`accumulate`] for octets `first .. first + C`.
 #[inline(always)]
-unsafe fn accumulate_octets<S: Simd, R: Rows, const N: usize, const C: usize>(
+unsafe fn accumulate_octets<S: Simd, R: Entries, const N: usize, const C: usize>(
     s: S,
     weights: [&[f32]; N],
     [values, next]: [R; 2],
@@ -191,7 +191,7 @@ unsafe fn accumulate_octets<S: Simd, R: Rows, const N: usize, const C: usize>(
 }
 
 #[inline(always)]
-unsafe fn add_position<S: Simd, R: Rows, const C: usize>(
+unsafe fn add_position<S: Simd, R: Entries, const C: usize>(
     s: S,
     weight: f32,
     values: R,

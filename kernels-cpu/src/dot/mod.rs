@@ -17,8 +17,9 @@ mod avx2;
 mod format;
 mod scalar;
 
+use ember_formats::GgmlType;
+
 use crate::activations::{self, ActFormat, ActRow};
-use crate::block::BlockType;
 use crate::isa::Isa;
 
 /// Rows that one call of a kernel handles.
@@ -41,7 +42,7 @@ pub(crate) type RowsKernel =
 /// The kernels for one type of weights on one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
-    /// What the kernels want the activations as.
+    /// The activations that the kernels take.
     pub format: ActFormat,
     /// For few tokens.
     pub rows: RowsKernel,
@@ -67,33 +68,33 @@ pub(crate) struct PanelKernel {
     pub multiply: unsafe fn(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]),
 }
 
-/// Rearranges tokens into a chunk per token and eight elements, the last filled with zeros.
+/// Rearranges tokens into a vector per token and eight elements, the last filled with zeros.
 ///
 /// # Safety
 /// The instruction set must be available, the tokens of equal length, and `to` as long as they ask for.
-pub(crate) type PackTokens = unsafe fn(x: &[ActRow<'_>], to: &mut [Chunk]);
+pub(crate) type PackTokens = unsafe fn(x: &[ActRow<'_>], to: &mut [VectorBytes]);
 
 /// Tokens that panels are multiplied with.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokens<'a> {
     /// In the kernel's format.
-    pub rows: &'a [ActRow<'a>],
-    /// What [`PanelKernel::pack_tokens`] made of them, if there is one.
-    pub packed: &'a [Chunk],
+    pub acts: &'a [ActRow<'a>],
+    /// The same as [`PanelKernel::pack_tokens`] rearranged them, if there is one.
+    pub packed: &'a [VectorBytes],
 }
 
 /// Eight rows in a layout that their [`PanelKernel`] knows.
 #[derive(Default)]
 pub(crate) struct Panel {
-    chunks: Vec<Chunk>,
+    vectors: Vec<VectorBytes>,
 }
 
 /// A vector's worth of bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
-pub(crate) struct Chunk([u8; 32]);
+pub(crate) struct VectorBytes([u8; 32]);
 
-impl Chunk {
+impl VectorBytes {
     /// Elements of f32.
     pub(crate) const FLOATS: usize = 8;
     /// All zeros.
@@ -101,20 +102,20 @@ impl Chunk {
 }
 
 impl Panel {
-    /// Makes the panel `len` chunks long; their contents are whatever was there before.
-    pub(crate) fn resize(&mut self, len: usize) -> &mut [Chunk] {
-        self.chunks.resize(len, Chunk::ZERO);
-        &mut self.chunks
+    /// Makes the panel `len` vectors long; their contents are whatever was there before.
+    pub(crate) fn resize(&mut self, len: usize) -> &mut [VectorBytes] {
+        self.vectors.resize(len, VectorBytes::ZERO);
+        &mut self.vectors
     }
 
     /// The contents.
-    pub(crate) fn chunks(&self) -> &[Chunk] {
-        &self.chunks
+    pub(crate) fn vectors(&self) -> &[VectorBytes] {
+        &self.vectors
     }
 }
 
 /// The kernels for weights of type `ty`.
-pub(crate) fn kernel(isa: Isa, ty: BlockType) -> Kernel {
+pub(crate) fn kernel(isa: Isa, ty: GgmlType) -> Kernel {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => avx2::kernel(ty),
@@ -143,7 +144,7 @@ pub(crate) unsafe fn quantize_row(
 }
 
 /// Activations that weights of type `ty` are multiplied with.
-const fn act_format(ty: BlockType) -> ActFormat {
+const fn act_format(ty: GgmlType) -> ActFormat {
     match ty.block_len() {
         1 => ActFormat::F32,
         32 => ActFormat::Q8x32,

@@ -1,14 +1,15 @@
 //! The kernels in portable Rust: the definition that other instruction sets repeat bit for bit.
 
+use ember_formats::GgmlType;
+use ember_formats::codes::f16_at;
 use half::{bf16, f16};
 
 use super::format::*;
 use super::{Kernel, PANEL_ROWS, RowsKernel, act_format};
 use crate::activations::{ActRow, split_place};
-use crate::block::BlockType;
 
-pub(super) fn kernel(ty: BlockType) -> Kernel {
-    use BlockType as T;
+pub(super) fn kernel(ty: GgmlType) -> Kernel {
+    use GgmlType as T;
     let rows: RowsKernel = match ty {
         T::F32 => |w, n, _, x| each_row(w, n, |w| dot_float(w, x.x, f32::from_le_bytes)),
         T::F16 => |w, n, _, x| each_row(w, n, |w| dot_float(w, x.x, |b| f16::from_le_bytes(b).to_f32())),

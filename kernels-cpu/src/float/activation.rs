@@ -75,7 +75,7 @@ impl Binary for GegluErf {
 /// `out[i] = silu(gate[i]) * up[i]` with `silu(x) = x / (1 + e^-x)`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 pub fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     swiglu_with(Isa::best(), pool::global(), gate, up, out);
 }
@@ -88,7 +88,7 @@ pub fn swiglu_with(isa: Isa, pool: &ThreadPool, gate: &[f32], up: &[f32], out: &
 /// `out[i] = gelu(gate[i]) * up[i]` with the tanh approximation of gelu.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 pub fn geglu_tanh(gate: &[f32], up: &[f32], out: &mut [f32]) {
     geglu_tanh_with(Isa::best(), pool::global(), gate, up, out);
 }
@@ -101,7 +101,7 @@ pub fn geglu_tanh_with(isa: Isa, pool: &ThreadPool, gate: &[f32], up: &[f32], ou
 /// `out[i] = gelu(gate[i]) * up[i]` with `gelu(x) = x/2 (1 + erf(x/√2))`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 pub fn geglu_erf(gate: &[f32], up: &[f32], out: &mut [f32]) {
     geglu_erf_with(Isa::best(), pool::global(), gate, up, out);
 }

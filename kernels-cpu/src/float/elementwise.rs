@@ -73,7 +73,7 @@ impl Kernel for Add<'_> {
 /// `to[i] += x[i]`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 pub fn add(to: &mut [f32], x: &[f32]) {
     add_with(Isa::best(), pool::global(), to, x);
 }

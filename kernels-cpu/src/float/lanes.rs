@@ -20,7 +20,7 @@ pub(crate) fn flat_mut(x: &mut [F32x8]) -> &mut [f32] {
 
 /// A function compiled once per instruction set.
 pub(crate) trait Kernel {
-    /// What the function returns.
+    /// The result of the function.
     type Output;
     /// The body. It must be `#[inline(always)]`, as must every function it hands `simd` to:
     /// code that is not inlined into [`Simd::vectorize`] is compiled without the instructions.
@@ -31,7 +31,7 @@ pub(crate) trait Kernel {
 pub(crate) trait Simd: Copy {
     /// Eight f32 lanes.
     type F: Copy;
-    /// Whether sixteen vectors fit the registers, so that a kernel should take a large tile at once. Where lanes are
+    /// True if sixteen vectors fit the registers, so that a kernel should take a large tile at once. Where lanes are
     /// single numbers a large tile only costs compile time.
     const WIDE_TILES: bool;
 

@@ -13,11 +13,13 @@ pub(crate) mod pieces;
 mod rms_norm;
 mod rope;
 
+pub use ember_formats::Pairing;
+
 pub use activation::{geglu_erf, geglu_erf_with, geglu_tanh, geglu_tanh_with, swiglu, swiglu_with};
 pub use elementwise::{add, add_with};
 pub(crate) use exp::exp;
 pub use rms_norm::{add_rms_norm, add_rms_norm_with, rms_norm, rms_norm_with};
-pub use rope::{Pairing, rope, rope_with};
+pub use rope::{rope, rope_with};
 
 use crate::isa::Isa;
 use lanes::{Kernel, Scalar, Simd};
@@ -25,7 +27,7 @@ use lanes::{Kernel, Scalar, Simd};
 /// Runs `kernel` compiled for `isa`.
 ///
 /// # Panics
-/// When this processor does not have `isa`.
+/// If this processor does not have `isa`.
 pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     match isa {
         Isa::Scalar => Scalar.vectorize(kernel),

@@ -68,7 +68,7 @@ fn check(x: &[f32], weight: &[f32], out: &[f32]) {
 /// Normalises each row of `x`. `x`, `out`: `[rows, width]`; `weight`: `[width]`.
 ///
 /// # Panics
-/// When the lengths do not fit together.
+/// If the lengths do not fit together.
 pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     rms_norm_with(Isa::best(), pool::global(), x, weight, eps, out);
 }
@@ -108,7 +108,7 @@ impl Kernel for AddRmsNorm<'_> {
 /// `residual += x`, then `out = rms_norm(residual)`. `residual`, `x`, `out`: `[rows, width]`; `weight`: `[width]`.
 ///
 /// # Panics
-/// When the lengths do not fit together.
+/// If the lengths do not fit together.
 pub fn add_rms_norm(residual: &mut [f32], x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     add_rms_norm_with(Isa::best(), pool::global(), residual, x, weight, eps, out);
 }

@@ -1,5 +1,7 @@
 //! Rotary position embedding from tables of cosines and sines.
 
+use ember_formats::Pairing;
+
 use super::dispatch;
 use super::elementwise::padded;
 use super::lanes::{Kernel, Simd};
@@ -7,20 +9,11 @@ use super::pieces::{Pieces, split_rows};
 use crate::isa::Isa;
 use crate::pool::{self, ThreadPool};
 
-/// Which elements of a head turn together. `rot` is the rotated width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairing {
-    /// `(2i, 2i + 1)`: Llama and Mistral GGUF files.
-    Adjacent,
-    /// `(i, i + rot/2)`: Qwen and the rest of NeoX's descendants.
-    Half,
-}
-
 /// Rotates the first `rot` elements of each head of `x` in place; the others stay.
 /// `x`: `[tokens, heads, head_dim]`; `cos`, `sin`: `[tokens, rot/2]`, the angle of pair `i` at `[token, i]`.
 ///
 /// # Panics
-/// When the lengths do not fit together.
+/// If the lengths do not fit together.
 pub fn rope(x: &mut [f32], heads: usize, head_dim: usize, cos: &[f32], sin: &[f32], pairing: Pairing) {
     rope_with(Isa::best(), pool::global(), x, [heads, head_dim], cos, sin, pairing);
 }

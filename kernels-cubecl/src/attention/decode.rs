@@ -12,7 +12,7 @@ use super::join::{JOIN_UNITS, join_splits_kernel, join_teams};
 use super::plan::{DECODE_WORDS, DecodeRow};
 use super::team::{State, attend, load_queries};
 use crate::Gpu;
-use crate::kv::KvLayout;
+use crate::kv::{KvLayout, data_words, per_word};
 use cubecl::prelude::*;
 
 /// Units of a cube.
@@ -27,7 +27,7 @@ const UNIT_ELEMENTS: usize = 32;
 /// Bytes of the splits' results of one launch at most; the rows of larger steps take several.
 const MAX_PARTIAL_BYTES: usize = 64 << 20;
 
-/// What [`decode_kernel`] is compiled for.
+/// The variant of [`decode_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     pub layout: KvLayout,
@@ -36,7 +36,7 @@ pub(super) struct Shape {
     pub heads: usize,
     /// Units of a team.
     pub lanes: usize,
-    /// Whether dot products meet by plane shuffles.
+    /// True if dot products meet by plane shuffles.
     pub planes: bool,
 }
 
@@ -59,16 +59,16 @@ impl Shape {
 
     /// Words of a row that a unit reads; the last may lie past the end.
     pub fn unit_words(&self) -> usize {
-        self.layout.data_words().div_ceil(self.lanes)
+        data_words(self.layout).div_ceil(self.lanes)
     }
 
-    /// Whether word `w` of some unit lies past the end of a row.
+    /// True if word `w` of some unit lies past the end of a row.
     pub fn overhangs(&self, w: usize) -> bool {
-        (w + 1) * self.lanes > self.layout.data_words()
+        (w + 1) * self.lanes > data_words(self.layout)
     }
 
     pub fn unit_elements(&self) -> usize {
-        self.unit_words() * self.layout.ty.per_word()
+        self.unit_words() * per_word(self.layout.ty)
     }
 
     /// Words of shared memory in which dot products, and later the teams' sums, meet.

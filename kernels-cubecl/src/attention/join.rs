@@ -3,6 +3,7 @@ use super::LOWEST;
 use super::decode::{Shape, UNITS};
 use super::plan::DECODE_WORDS;
 use super::team::{State, unit_word};
+use crate::kv::{data_words, per_word};
 use cubecl::prelude::*;
 
 /// Units of a cube that joins splits.
@@ -81,7 +82,7 @@ fn share_state(totals: &mut SharedMemory<f32>, state: &mut State, #[comptime] sh
 #[cube]
 fn share_sums(state: &mut State, #[comptime] shape: Shape) {
     let (dim, words, per_word) =
-        comptime!((shape.layout.head_dim, shape.layout.data_words(), shape.layout.ty.per_word()));
+        comptime!((shape.layout.head_dim, data_words(shape.layout), per_word(shape.layout.ty)));
     let base = UNIT_POS as usize / shape.lanes * comptime!(shape.heads * dim);
     #[unroll]
     for h in 0..shape.heads {
@@ -106,7 +107,7 @@ fn share_word(
     state: &mut State,
     #[comptime] shape: Shape,
 ) {
-    let (per_word, elements) = comptime!((shape.layout.ty.per_word(), shape.unit_elements()));
+    let (per_word, elements) = comptime!((per_word(shape.layout.ty), shape.unit_elements()));
     #[unroll]
     for e in 0..per_word {
         state.scratch[to + e] = state.sums[comptime!(h * elements + w * per_word + e)] * factor;

@@ -24,7 +24,7 @@ const LOWEST: f32 = -1e30;
 /// keys and values of head `i / (h / g)`. Rows of no sequence are left undefined.
 ///
 /// # Panics
-/// When the sizes of plan, queries and pages do not fit together.
+/// If the sizes of plan, queries and pages do not fit together.
 pub fn paged_attention<R: Runtime>(
     gpu: &Gpu<R>,
     q: &Buffer,
@@ -51,7 +51,7 @@ pub fn paged_attention<R: Runtime>(
     Buffer { len: q.len, ..out }
 }
 
-/// What both kernels work on.
+/// The operands of both kernels.
 struct Problem<'a> {
     q: &'a Buffer,
     pages: &'a KvPages,

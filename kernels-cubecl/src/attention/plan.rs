@@ -29,7 +29,7 @@ pub struct SequencePlan<'a> {
     pub visible: &'a [Range<u32>],
 }
 
-/// What a step's rows attend to, on the device.
+/// The entries that a step's rows attend to, on the device.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) words: Buffer,
@@ -44,7 +44,7 @@ pub struct Plan {
     pub(super) blocks: usize,
 }
 
-/// What the host keeps of a decode row.
+/// A decode row, as the host keeps it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DecodeRow {
     pub splits: usize,

@@ -2,9 +2,9 @@
 //!
 //! Work: one cube of 128 units per tile of up to 16 rows of a sequence and one, two or four query heads that share a
 //! key/value head; "queries" are all pairs of such a row and head, head after head. The queries stay in shared memory;
-//! the keys of a chunk of 4 to 16 entries come there as f32, then its values in their place. Each unit computes a few
-//! scores of a chunk, and a block of the weighted sums: four elements for a share of the queries. The softmax runs
-//! online, chunk after chunk, over the entries that any row of the tile sees; entries are masked row by row.
+//! the keys of a strip of 4 to 16 entries come there as f32, then its values in their place. Each unit computes a few
+//! scores of a strip, and a block of the weighted sums: four elements for a share of the queries. The softmax runs
+//! online, strip after strip, over the entries that any row of the tile sees; entries are masked row by row.
 //!
 //! Vectors of four elements keep shared memory from being the bottleneck; rows of them have an odd length, so that
 //! neighbouring rows meet in different banks.
@@ -14,7 +14,7 @@ use super::join::quotient;
 use super::plan::{TILE_ROWS, TILE_WORDS};
 use super::{LOWEST, Problem};
 use crate::Gpu;
-use crate::kv::{KvLayout, element, step};
+use crate::kv::{KvLayout, data_words, element, per_word, step};
 use cubecl::prelude::*;
 
 /// Units of a cube.
@@ -22,7 +22,7 @@ const UNITS: usize = 128;
 
 type Vec4 = Vector<f32, Const<4>>;
 
-/// What [`prefill_kernel`] is compiled for.
+/// The variant of [`prefill_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     layout: KvLayout,
@@ -30,20 +30,20 @@ struct Shape {
     /// Rows and heads of a cube.
     rows: usize,
     heads: usize,
-    /// Entries of a chunk.
-    chunk: usize,
+    /// Entries of a strip.
+    strip: usize,
 }
 
 impl Shape {
-    /// Queries fill 16 KiB and a chunk 8, or half of both where a cube has less than 32 KiB of shared memory.
+    /// Queries fill 16 KiB and a strip 8, or half of both where a cube has less than 32 KiB of shared memory.
     fn new(layout: KvLayout, n_heads: usize, shared_memory: usize) -> Self {
         let words = if shared_memory < 32 << 10 { 2048 } else { 4096 };
         let (dim, group) = (layout.head_dim, n_heads / layout.n_kv_heads);
         let fits = |queries: usize| queries * dim <= words;
         let rows = [16, 8, 4].into_iter().find(|&rows| fits(rows)).unwrap_or(4);
         let heads = [4, 2].into_iter().find(|&heads| group.is_multiple_of(heads) && fits(rows * heads));
-        let chunk = [16, 8, 4].into_iter().find(|&chunk| fits(2 * chunk)).unwrap_or(4);
-        Self { layout, n_heads, rows, heads: heads.unwrap_or(1), chunk }
+        let strip = [16, 8, 4].into_iter().find(|&strip| fits(2 * strip)).unwrap_or(4);
+        Self { layout, n_heads, rows, heads: heads.unwrap_or(1), strip }
     }
 
     fn queries(&self) -> usize {
@@ -60,9 +60,9 @@ impl Shape {
         self.vectors() | 1
     }
 
-    /// Units beside each other in a block of scores, one per this many entries of the chunk.
+    /// Units beside each other in a block of scores, one per this many entries of the strip.
     fn score_columns(&self) -> usize {
-        if self.queries() * self.chunk > UNITS { self.chunk / 2 } else { self.chunk }
+        if self.queries() * self.strip > UNITS { self.strip / 2 } else { self.strip }
     }
 
     /// Rows of units in a block of scores.
@@ -91,9 +91,9 @@ impl Shape {
 struct Tile {
     /// `[queries, stride]`, scaled.
     queries: SharedMemory<Vec4>,
-    /// `[chunk, stride]`: keys, then values.
+    /// `[strip, stride]`: keys, then values.
     entries: SharedMemory<Vec4>,
-    /// `[queries, chunk]`: scores, then weights relative to the largest score so far.
+    /// `[queries, strip]`: scores, then weights relative to the largest score so far.
     weights: SharedMemory<f32>,
     /// `[queries]`: the largest score, the sum of the weights, and the factor that makes earlier sums relative to it.
     largest: SharedMemory<f32>,
@@ -107,8 +107,8 @@ impl Tile {
         let queries = comptime!(shape.queries());
         Tile {
             queries: SharedMemory::<Vec4>::new(comptime!(queries * shape.stride())),
-            entries: SharedMemory::<Vec4>::new(comptime!(shape.chunk * shape.stride())),
-            weights: SharedMemory::<f32>::new(comptime!(queries * shape.chunk)),
+            entries: SharedMemory::<Vec4>::new(comptime!(shape.strip * shape.stride())),
+            weights: SharedMemory::<f32>::new(comptime!(queries * shape.strip)),
             largest: SharedMemory::<f32>::new(queries),
             total: SharedMemory::<f32>::new(queries),
             shrink: SharedMemory::<f32>::new(queries),
@@ -144,12 +144,12 @@ fn prefill_kernel(
             sums[i] = Vec4::new(f32::new(0.0));
         }
         load_queries(q, first_row, last_row, head, scale, &mut tile, shape);
-        // A tile that sees nothing has no chunk to wait in before its totals are read.
+        // A tile that sees nothing has no strip to wait in before its totals are read.
         sync_cube();
 
-        let chunks = (end - start).div_ceil(shape.chunk);
-        for chunk in 0..chunks {
-            let from = start + chunk * shape.chunk;
+        let strips = (end - start).div_ceil(shape.strip);
+        for strip in 0..strips {
+            let from = start + strip * shape.strip;
             stage(k, plan, table, from, end, head, &mut tile, shape);
             sync_cube();
             score(plan, first_row, last_row, from, &mut tile, shape);
@@ -207,7 +207,7 @@ fn load_queries(
     }
 }
 
-/// Brings the entries of a chunk from their pages into shared memory; zeros for those from `end` on.
+/// Brings the entries of a strip from their pages into shared memory; zeros for those from `end` on.
 #[cube]
 fn stage(
     pages: &Array<u32>,
@@ -220,10 +220,10 @@ fn stage(
     #[comptime] shape: Shape,
 ) {
     let (block_len, n_kv_heads) = comptime!((shape.layout.block_len, shape.layout.n_kv_heads));
-    let (vectors, per_word) = comptime!((shape.vectors(), shape.layout.ty.per_word()));
+    let (vectors, per_word) = comptime!((shape.vectors(), per_word(shape.layout.ty)));
     let kv_head = head / comptime!(shape.n_heads / n_kv_heads);
     let mut i = UNIT_POS as usize;
-    while i < comptime!(shape.chunk * vectors) {
+    while i < comptime!(shape.strip * vectors) {
         let (slot, vector) = (i / vectors, i % vectors);
         let entry = from + slot;
         let mut x = Vec4::new(f32::new(0.0));
@@ -234,7 +234,7 @@ fn stage(
             #[unroll]
             for w in 0..comptime!(4 / per_word) {
                 let word = vector * comptime!(4 / per_word) + w;
-                if word < comptime!(shape.layout.data_words()) {
+                if word < comptime!(data_words(shape.layout)) {
                     let packed = pages[row + word];
                     let step = step(pages, row, word, shape.layout);
                     #[unroll]
@@ -249,7 +249,7 @@ fn stage(
     }
 }
 
-/// The unit's scores of the chunk at `from`: the queries `y, y + score_rows, …` times the entries
+/// The unit's scores of the strip at `from`: the queries `y, y + score_rows, …` times the entries
 /// `x, x + score_columns, …`.
 #[cube]
 fn score(
@@ -261,7 +261,7 @@ fn score(
     #[comptime] shape: Shape,
 ) {
     let (columns, stride) = comptime!((shape.score_columns(), shape.stride()));
-    let (rows_of_unit, columns_of_unit) = comptime!((shape.unit_scores(), shape.chunk / columns));
+    let (rows_of_unit, columns_of_unit) = comptime!((shape.unit_scores(), shape.strip / columns));
     let x = UNIT_POS as usize % columns;
     let y = UNIT_POS as usize / columns;
     let mut sums = Array::<Vec4>::new(comptime!(rows_of_unit * columns_of_unit));
@@ -299,7 +299,7 @@ fn score(
             let score = select(seen, sum[0] + sum[1] + (sum[2] + sum[3]), f32::new(LOWEST));
             // A query that is repeated is written by one unit only.
             if own {
-                tile.weights[query * shape.chunk + slot] = score;
+                tile.weights[query * shape.strip + slot] = score;
             }
         }
     }
@@ -312,20 +312,20 @@ fn unit_query(#[comptime] i: usize, y: usize, #[comptime] rows: usize, #[comptim
     if comptime!((i + 1) * rows > shape.queries()) { select(query < last, query, last) } else { query }
 }
 
-/// Turns the scores of a chunk into weights, a query per unit.
+/// Turns the scores of a strip into weights, a query per unit.
 #[cube]
 fn weigh(tile: &mut Tile, #[comptime] shape: Shape) {
     let query = UNIT_POS as usize;
     if query < comptime!(shape.queries()) {
         let before = tile.largest[query];
         let mut largest = before;
-        for slot in 0..shape.chunk {
-            largest = f32::max(largest, tile.weights[query * shape.chunk + slot]);
+        for slot in 0..shape.strip {
+            largest = f32::max(largest, tile.weights[query * shape.strip + slot]);
         }
         let shrink = f32::exp(before - largest);
         let mut total = tile.total[query] * shrink;
-        for slot in 0..shape.chunk {
-            let at = query * shape.chunk + slot;
+        for slot in 0..shape.strip {
+            let at = query * shape.strip + slot;
             let score = tile.weights[at];
             let weight = select(score > f32::new(LOWEST), f32::exp(score - largest), f32::new(0.0));
             tile.weights[at] = weight;
@@ -337,7 +337,7 @@ fn weigh(tile: &mut Tile, #[comptime] shape: Shape) {
     }
 }
 
-/// Adds the values of a chunk to the unit's sums: four elements of the queries `y, y + sum_rows, …`.
+/// Adds the values of a strip to the unit's sums: four elements of the queries `y, y + sum_rows, …`.
 #[cube]
 fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] shape: Shape) {
     let vector = UNIT_POS as usize % comptime!(shape.vectors());
@@ -347,11 +347,11 @@ fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] shape: Shape) {
         let query = unit_query(i, y, shape.sum_rows(), shape);
         sums[i] = sums[i] * Vec4::new(tile.shrink[query]);
     }
-    for slot in 0..shape.chunk {
+    for slot in 0..shape.strip {
         let value = tile.entries[slot * comptime!(shape.stride()) + vector];
         #[unroll]
         for i in 0..comptime!(shape.unit_sums()) {
-            let weight = tile.weights[unit_query(i, y, shape.sum_rows(), shape) * shape.chunk + slot];
+            let weight = tile.weights[unit_query(i, y, shape.sum_rows(), shape) * shape.strip + slot];
             sums[i] = fma(value, Vec4::new(weight), sums[i]);
         }
     }

@@ -1,10 +1,10 @@
-//! What a team of units makes of its entries: see [`decode`](super::decode).
+//! Online softmax of a team of units over its entries: see [`decode`](super::decode).
 use super::LOWEST;
 use super::decode::{BATCH, Shape, UNITS};
-use crate::kv::{KvType, element, step};
+use crate::kv::{KvType, data_words, element, per_word, step};
 use cubecl::prelude::*;
 
-/// What a unit knows of its team's entries so far.
+/// Softmax state of a unit over its team's entries so far.
 #[derive(CubeType)]
 pub(super) struct State {
     /// `[heads, unit elements]`, scaled.
@@ -59,7 +59,7 @@ pub(super) fn unit_word(#[comptime] w: usize, #[comptime] shape: Shape) -> usize
 #[cube]
 fn readable_word(#[comptime] w: usize, #[comptime] shape: Shape) -> usize {
     let word = unit_word(w, shape);
-    let last = comptime!(shape.layout.data_words() - 1);
+    let last = comptime!(data_words(shape.layout) - 1);
     if comptime!(shape.overhangs(w)) { select(word < last, word, last) } else { word }
 }
 
@@ -72,13 +72,13 @@ pub(super) fn load_queries(
     state: &mut State,
     #[comptime] shape: Shape,
 ) {
-    let (per_word, elements) = comptime!((shape.layout.ty.per_word(), shape.unit_elements()));
+    let (per_word, elements) = comptime!((per_word(shape.layout.ty), shape.unit_elements()));
     #[unroll]
     for w in 0..comptime!(shape.unit_words()) {
         let from = base + readable_word(w, shape) * per_word;
         let mut factor = scale;
         if comptime!(shape.overhangs(w)) {
-            factor = select(unit_word(w, shape) < comptime!(shape.layout.data_words()), scale, f32::new(0.0));
+            factor = select(unit_word(w, shape) < comptime!(data_words(shape.layout)), scale, f32::new(0.0));
         }
         #[unroll]
         for h in 0..shape.heads {
@@ -129,7 +129,7 @@ pub(super) fn attend(
 /// The scaled products of the unit's words of a batch of keys with its queries, summed over the team.
 #[cube]
 fn score(k: &Array<u32>, rows: &Array<u32>, state: &mut State, #[comptime] shape: Shape) {
-    let (per_word, elements) = comptime!((shape.layout.ty.per_word(), shape.unit_elements()));
+    let (per_word, elements) = comptime!((per_word(shape.layout.ty), shape.unit_elements()));
     #[unroll]
     for i in 0..comptime!(BATCH * shape.heads) {
         state.weights[i] = f32::new(0.0);
@@ -242,7 +242,7 @@ fn weigh(from: usize, last: usize, state: &mut State, #[comptime] shape: Shape) 
 /// Adds the unit's words of a batch of values by their weights.
 #[cube]
 fn add_values(v: &Array<u32>, rows: &Array<u32>, state: &mut State, #[comptime] shape: Shape) {
-    let (per_word, elements) = comptime!((shape.layout.ty.per_word(), shape.unit_elements()));
+    let (per_word, elements) = comptime!((per_word(shape.layout.ty), shape.unit_elements()));
     #[unroll]
     for b in 0..BATCH {
         let row = rows[b] as usize;

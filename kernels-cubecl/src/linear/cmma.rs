@@ -23,7 +23,7 @@ const UNITS: u32 = 256;
 /// Rows of the matrix in a tile.
 const ROWS: u32 = 64;
 
-/// What is known when the kernel is compiled.
+/// The variant of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Config {
     format: Format,
@@ -37,7 +37,7 @@ struct Config {
     groups: u32,
     /// Planes side by side along the rows of the matrix; the others lie along the rows of `x`.
     across: u32,
-    /// Whether the last step is shorter than the others.
+    /// True if the last step is shorter than the others.
     ragged: bool,
 }
 
@@ -267,7 +267,7 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>, unit: MatrixUnit, inp
     // Of eight planes of 32 units or four of 64, a large tile takes two side by side and a small one four.
     let across = if tile == 32 { 4 } else { 2 };
     let config = Config {
-        format: matrix.ty().format(),
+        format: Format::of(matrix.ty()),
         size: unit.size,
         plane: unit.plane,
         tokens: tile,

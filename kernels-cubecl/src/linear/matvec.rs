@@ -16,7 +16,7 @@ const PLANE_UNITS: u32 = 128;
 /// Units of a cube that adds up in shared memory.
 const SHARED_UNITS: u32 = 64;
 
-/// What is known when the kernel is compiled.
+/// The variant of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Config {
     format: Format,
@@ -216,6 +216,6 @@ fn config<R: Runtime>(product: &Product<'_, R>) -> Config {
         Some(size) => (size, (PLANE_UNITS / size).max(1)),
         None => (SHARED_UNITS, 0),
     };
-    let format = product.matrix.ty().format();
+    let format = Format::of(product.matrix.ty());
     Config { format, floats, tokens: product.tokens as u32, rows, steps, lanes, planes }
 }

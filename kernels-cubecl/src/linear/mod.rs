@@ -14,8 +14,9 @@ mod narrow;
 mod tile;
 
 use crate::matrix::Shard;
-use crate::{BlockType, Buffer, DeviceMatrix, Gpu};
+use crate::{Buffer, DeviceMatrix, Gpu};
 use cubecl::prelude::*;
+use ember_formats::GgmlType;
 
 /// Most outputs of one product.
 pub const MAX_SEGMENTS: usize = 3;
@@ -33,7 +34,7 @@ const MIN_MATRIX_UNIT: usize = 16;
 /// Output `i` is `[t, segments[i]]`; all are windows into one allocation.
 ///
 /// # Panics
-/// When the shapes do not fit, or there are more than [`MAX_SEGMENTS`] segments.
+/// If the shapes do not fit, or there are more than [`MAX_SEGMENTS`] segments.
 pub fn linear<R: Runtime>(
     gpu: &Gpu<R>,
     x: &Buffer,
@@ -48,7 +49,7 @@ pub fn linear<R: Runtime>(
     let tokens = x.len / cols;
     let placement = Placement::new(segments, tokens, (gpu.caps().alignment as usize).div_ceil(4));
     let y = gpu.empty(placement.words);
-    let unit = gpu.caps().matrix.filter(|_| tokens >= MIN_MATRIX_UNIT && matrix.ty() != BlockType::F32);
+    let unit = gpu.caps().matrix.filter(|_| tokens >= MIN_MATRIX_UNIT && matrix.ty() != GgmlType::F32);
     let narrowed = unit.map(|unit| (unit, narrow::narrow(gpu, x, cols)));
     for shard in matrix.shards() {
         let span = Span::of(shard, first_row, rows);
@@ -97,7 +98,7 @@ impl Span {
     }
 }
 
-/// Where the outputs lie in their allocation.
+/// Places of the outputs in their allocation.
 struct Placement {
     rows: [usize; MAX_SEGMENTS],
     /// First word of each segment.
@@ -118,7 +119,7 @@ impl Placement {
     }
 }
 
-/// What a kernel knows of [`Span`] and [`Placement`].
+/// [`Span`] and [`Placement`] as a kernel takes them.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Outputs {
     /// First row of the shard, its place among the rows asked for, and how many there are.

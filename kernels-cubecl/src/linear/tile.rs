@@ -19,7 +19,7 @@ const GROUPS: u32 = 4;
 /// Words between elements in shared memory: a row of weights, with padding.
 const ROWS_PADDED: u32 = ROWS + 1;
 
-/// What is known when the kernel is compiled.
+/// The variant of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Config {
     format: Format,
@@ -128,7 +128,7 @@ fn multiply(
 /// The product with any number of rows of `x`.
 pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
     let Product { gpu, x, matrix, shard, y, tokens, span, .. } = *product;
-    let format = matrix.ty().format();
+    let format = Format::of(matrix.ty());
     // The least work that is wasted on rows that are not there, as long as weights are not decoded more often for it.
     let block = match tokens {
         0..=16 => 1,

@@ -3,7 +3,9 @@ use cubecl::prelude::Runtime;
 use ember_kernels_cubecl::attention::{Plan, SequencePlan, paged_attention};
 use ember_kernels_cubecl::kv::{KvLayout, KvPages, KvType};
 use ember_kernels_cubecl::rope::{HeadInput, Pairing, RowTable};
-use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, activation, linear, norm, pick, probe, rope, rows};
+use ember_kernels_cubecl::{
+    BlockType, DeviceMatrix, Gpu, activation, gather, linear, norm, pick, probe, rope,
+};
 use std::slice::from_ref;
 
 /// Every operation.
@@ -40,9 +42,9 @@ fn element_wise<R: Runtime>(gpu: &Gpu<R>) {
 /// Products and look-ups, on both sides of the limits of the tables.
 fn products<R: Runtime>(gpu: &Gpu<R>, ty: BlockType, cols: usize) {
     let most = 8192;
-    let bytes = vec![0; most * ty.row_bytes(cols).expect("whole blocks")];
+    let bytes = vec![0; most * ty.row_bytes(cols)];
     let matrix = DeviceMatrix::upload(gpu, "zeros", ty, cols, &[&bytes], &mut |_| ()).expect("it is small");
-    rows::gather(gpu, &matrix, &gpu.empty(3), 3);
+    gather::gather(gpu, &matrix, &gpu.empty(3), 3);
     for tokens in [1, 2, 3, 4, 5, 17, 33, 64, 512] {
         for segments in [&[64, 16, 16][..], &[2048], &[most]] {
             linear::linear(gpu, &gpu.empty(tokens * cols), &matrix, 0, segments);

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use ember_formats::Pairing;
+
 use super::error::CheckpointError;
 use super::query_scale::QueryScale;
-use super::rope::{RopeConfig, RopePairing};
+use super::rope::RopeConfig;
 
 /// An architecture that can be loaded. All are pre-norm decoders with RMSNorm, rotary positions and SwiGLU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,19 +36,19 @@ impl Arch {
     }
 
     /// Which elements of a head rotate together.
-    pub fn rope_pairing(self) -> RopePairing {
+    pub fn rope_pairing(self) -> Pairing {
         match self {
-            Arch::Mistral3 | Arch::Llama => RopePairing::Adjacent,
-            Arch::Qwen3 | Arch::Qwen2 => RopePairing::Half,
+            Arch::Mistral3 | Arch::Llama => Pairing::Adjacent,
+            Arch::Qwen3 | Arch::Qwen2 => Pairing::Half,
         }
     }
 
-    /// Whether each head of Q and K is normalised before its rotation.
+    /// True if each head of Q and K is normalised before its rotation.
     pub fn has_qk_norm(self) -> bool {
         self == Arch::Qwen3
     }
 
-    /// Whether Q, K and V must have biases, given whether the checkpoint has any.
+    /// True if Q, K and V must have biases; `found` says that the checkpoint has some.
     pub(super) fn needs_qkv_bias(self, found: bool) -> bool {
         match self {
             Arch::Qwen2 => true,
@@ -55,12 +57,12 @@ impl Arch {
         }
     }
 
-    /// Whether the architecture may have frequency factors (`rope_freqs.weight`).
+    /// True if the architecture may have frequency factors (`rope_freqs.weight`).
     pub(super) fn takes_rope_freqs(self) -> bool {
         matches!(self, Arch::Llama | Arch::Mistral3)
     }
 
-    /// What a file must hold to be loaded as this architecture, for error messages.
+    /// Requirements on a file of this architecture, for error messages.
     pub(super) fn requirements(self) -> &'static str {
         match self {
             Arch::Qwen3 => "qwen3: dense, with attn_q_norm and attn_k_norm, no biases",
@@ -111,11 +113,11 @@ pub struct ModelConfig {
     pub query_scale: Option<QueryScale>,
     /// Factor of the attention scores when it is not `1 / sqrt(head_dim)`.
     pub attention_scale: Option<f32>,
-    /// Whether each head of Q and K has an RMSNorm (`attn_q_norm`, `attn_k_norm`).
+    /// True if each head of Q and K has an RMSNorm (`attn_q_norm`, `attn_k_norm`).
     pub qk_norm: bool,
-    /// Whether Q, K and V have biases.
+    /// True if Q, K and V have biases.
     pub qkv_bias: bool,
-    /// Whether the head is the embedding (there is no `output.weight`).
+    /// True if the head is the embedding (there is no `output.weight`).
     pub tied_embeddings: bool,
     /// The file's own architecture label when it differs from `arch`: Mistral Small 3.x labelled `llama`.
     pub relabelled_from: Option<String>,

@@ -28,7 +28,7 @@ pub enum CheckpointError {
     NotACheckpoint {
         /// The path as given.
         path: PathBuf,
-        /// What is wrong, and what to give instead.
+        /// The problem, and what to give instead.
         problem: String,
     },
     /// The architecture is not supported.
@@ -50,7 +50,7 @@ pub enum CheckpointError {
     BadValue {
         /// The metadata key, or the path within config.json.
         key: String,
-        /// What is wrong with its value.
+        /// The problem with its value.
         problem: String,
     },
     /// Two hyperparameters contradict each other.
@@ -81,7 +81,7 @@ pub enum CheckpointError {
         arch: &'static str,
         /// Every such name.
         names: Vec<String>,
-        /// What the tensors suggest the model is; empty when nothing is known.
+        /// The model that the tensors suggest; empty when nothing is known.
         hint: &'static str,
     },
     /// [`TensorSource::tensor`](super::TensorSource::tensor) was asked for a tensor that does not exist.
@@ -92,7 +92,7 @@ pub enum CheckpointError {
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem with it.
         problem: String,
     },
     /// A JSON file of an HF folder is malformed.
@@ -100,7 +100,7 @@ pub enum CheckpointError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The fault and its place.
         source: serde_json::Error,
     },
 }

@@ -9,7 +9,7 @@ use super::layout::Inventory;
 use super::query_scale::QueryScale;
 use super::rope::{RopeConfig, RopeScaling, llama3_freq_factors, yarn_factors, yarn_mscale};
 
-/// What config.json says, before the tensors are checked.
+/// The content of config.json, before the tensors are checked.
 pub(super) struct HfConfig {
     pub config: ModelConfig,
     /// Llama 3's frequency factors, which a GGUF file has as the tensor `rope_freqs.weight`.
@@ -134,13 +134,13 @@ fn head_dim(text: &Section, arch: Arch, hidden: usize, n_heads: usize) -> Result
     }
 }
 
-/// Whether config.json says that the head is the embedding; the outermost statement wins.
+/// `tie_word_embeddings`: true if the head is the embedding; the outermost statement wins.
 fn tied(root: &Section, text: &Section) -> Result<Option<bool>, CheckpointError> {
     let outer = root.opt_bool("tie_word_embeddings")?;
     Ok(outer.or(text.opt_bool("tie_word_embeddings")?))
 }
 
-/// What the rotary section says.
+/// The content of the rotary section.
 struct Rope {
     config: RopeConfig,
     freq_factors: Option<Vec<f32>>,

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use ember_formats::Pairing;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +13,6 @@ use super::error::CheckpointError;
 use super::hf_config::{self, HfConfig};
 use super::hf_names::{gguf_name, pair_adjacent_rows};
 use super::layout::{self, Inventory};
-use super::rope::RopePairing;
 use super::safetensors_file::{self, Stored};
 use super::weight::WeightTensor;
 use crate::gguf::{GgmlType, MappedBytes};
@@ -88,7 +88,7 @@ impl HfFolder {
 
 /// The number of heads whose rows must be reordered: those of Q and K where adjacent elements rotate together.
 fn paired_heads(name: &str, config: &ModelConfig) -> Option<usize> {
-    if config.rope.pairing != RopePairing::Adjacent {
+    if config.rope.pairing != Pairing::Adjacent {
         return None;
     }
     match layout::split_block(name)?.1 {

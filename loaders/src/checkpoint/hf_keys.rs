@@ -17,7 +17,7 @@ impl<'a> Section<'a> {
         Self { path: String::new(), object }
     }
 
-    /// Where a key of this section is: `text_config.hidden_size`.
+    /// Full path of a key of this section: `text_config.hidden_size`.
     pub fn key(&self, name: &str) -> String {
         format!("{}{name}", self.path)
     }

@@ -43,12 +43,12 @@ impl Inventory {
         self.tensors.get(name).map(|(_, dims)| dims.as_slice())
     }
 
-    /// Whether any block has a bias on Q, K or V.
+    /// True if any block has a bias on Q, K or V.
     pub fn has_qkv_bias(&self) -> bool {
         ["attn_q.bias", "attn_k.bias", "attn_v.bias"].iter().any(|bias| self.has_in_block(bias))
     }
 
-    /// Whether any block has the tensor `blk.N.{suffix}`.
+    /// True if any block has the tensor `blk.N.{suffix}`.
     pub fn has_in_block(&self, suffix: &str) -> bool {
         self.tensors.keys().any(|name| split_block(name).is_some_and(|(_, rest)| rest == suffix))
     }
@@ -98,7 +98,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// What is wrong with the tensor found under this name.
+    /// The problem with the tensor found under this name.
     fn problem(&self, ty: GgmlType, dims: &[usize]) -> Option<String> {
         if dims != self.dims {
             return Some(format!("{} has shape {dims:?} instead of {:?}", self.name, self.dims));
@@ -166,7 +166,7 @@ fn refuse_unexpected(
     Err(CheckpointError::UnexpectedTensors { arch: config.arch.name(), names, hint })
 }
 
-/// Whether leaving out an unknown tensor would silently give another model.
+/// True if leaving out an unknown tensor would silently give another model.
 ///
 /// Everything inside a block does, but the tables that old converters stored although they follow from the
 /// metadata. Outside the blocks only what touches the token path does.
@@ -180,7 +180,7 @@ fn changes_the_result(config: &ModelConfig, name: &str) -> bool {
     }
 }
 
-/// What well-known foreign tensors say about the model.
+/// A hint at the model from well-known foreign tensors.
 fn hint(names: &[&str]) -> &'static str {
     let any = |part: &str| names.iter().any(|name| name.contains(part));
     if any("ffn_gate_inp") || any("_exps") || any("experts") {

@@ -20,10 +20,12 @@ mod weight;
 
 use std::path::{Path, PathBuf};
 
+pub use ember_formats::Pairing as RopePairing;
+
 pub use config::{Arch, ModelConfig};
 pub use error::CheckpointError;
 pub use query_scale::QueryScale;
-pub use rope::{RopeConfig, RopePairing, RopeScaling};
+pub use rope::{RopeConfig, RopeScaling};
 pub use weight::{TensorSource, WeightTensor};
 
 use crate::gguf::Gguf;
@@ -47,7 +49,7 @@ impl Checkpoint {
     /// Opens a GGUF file (any shard of a split one) or an HF folder.
     ///
     /// # Errors
-    /// When the file is malformed, the architecture is not supported, a value cannot be used, or a tensor is
+    /// If the file is malformed, the architecture is not supported, a value cannot be used, or a tensor is
     /// missing, has the wrong shape, or would be ignored although it matters.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref();

@@ -2,14 +2,7 @@
 
 use std::f64::consts::PI;
 
-/// Which two elements of a head are rotated together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RopePairing {
-    /// Elements `2i` and `2i + 1`: llama and mistral3, whose Q/K rows are stored permuted for it.
-    Adjacent,
-    /// Elements `i` and `i + dim / 2` (NeoX, HF's "rotate half"): qwen2 and qwen3.
-    Half,
-}
+use ember_formats::Pairing;
 
 /// Rotary embedding of one model.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,13 +11,13 @@ pub struct RopeConfig {
     pub dim: usize,
     /// Base of the geometric series of wavelengths (`rope_theta`).
     pub freq_base: f32,
-    /// Which elements form a pair.
-    pub pairing: RopePairing,
-    /// How the frequencies are stretched for a longer context.
+    /// The elements that are rotated together.
+    pub pairing: Pairing,
+    /// The stretching of the frequencies for a longer context.
     pub scaling: RopeScaling,
 }
 
-/// How rotary frequencies are stretched beyond the context a model was pretrained on.
+/// The stretching of rotary frequencies beyond the context that a model was pretrained on.
 ///
 /// Llama 3's frequency factors are not here: they come as the tensor `rope_freqs.weight`, see
 /// [`RopeConfig::inv_freq`].
@@ -34,12 +27,12 @@ pub enum RopeScaling {
     None,
     /// Every frequency divided by `factor` (position interpolation).
     Linear {
-        /// How many times longer the context becomes.
+        /// Factor by which the context becomes longer.
         factor: f32,
     },
     /// YaRN: high frequencies kept, low ones divided by `factor`, a linear ramp over the dimension index between.
     Yarn {
-        /// How many times longer the context becomes.
+        /// Factor by which the context becomes longer.
         factor: f32,
         /// Context length of the pretraining, in tokens.
         original_context: usize,
@@ -62,7 +55,7 @@ impl RopeConfig {
     /// `freq_factors` is the tensor `rope_freqs.weight` (`dim / 2` divisors) when the checkpoint has one.
     ///
     /// # Panics
-    /// When `freq_factors` is not `dim / 2` long; [`Checkpoint`](super::Checkpoint) has checked the tensor's shape.
+    /// If `freq_factors` is not `dim / 2` long; [`Checkpoint`](super::Checkpoint) has checked the tensor's shape.
     pub fn inv_freq(&self, freq_factors: Option<&[f32]>) -> Vec<f32> {
         let pairs = self.dim / 2;
         if let Some(factors) = freq_factors {
@@ -86,7 +79,7 @@ impl RopeConfig {
         (base * f64::from(attn_factor)) as f32
     }
 
-    /// Whether every frequency and the magnitude can be computed with.
+    /// True if every frequency and the magnitude can be computed with.
     pub(super) fn is_finite(&self) -> bool {
         self.magnitude().is_finite() && self.inv_freq(None).iter().all(|frequency| frequency.is_finite())
     }
@@ -183,7 +176,7 @@ mod tests {
             attn_factor: 1.0,
             log_multiplier,
         };
-        RopeConfig { dim: 128, freq_base: 1e6, pairing: RopePairing::Adjacent, scaling }
+        RopeConfig { dim: 128, freq_base: 1e6, pairing: Pairing::Adjacent, scaling }
     }
 
     #[track_caller]

@@ -1,8 +1,8 @@
-//! What can be wrong with a GGUF file, said so that the reader of the message knows what to do.
+//! Errors of GGUF files, said so that the reader of the message knows what to do.
 
 use std::io;
 
-use super::types::supported_names;
+use ember_formats::GgmlType;
 
 /// Why a GGUF file could not be read, or a metadata key not be used.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum GgufError {
     Io {
         /// The file concerned.
         file: String,
-        /// What was tried: "open", "map".
+        /// The verb of the attempt: "open", "map".
         action: &'static str,
         /// The operating system's reason.
         source: io::Error,
@@ -30,7 +30,7 @@ pub enum GgufError {
         file: String,
         /// Byte offset of the offending field from the start of the file.
         offset: u64,
-        /// What is wrong there.
+        /// The fault found there.
         fault: Fault,
     },
     /// A required metadata key is absent.
@@ -72,7 +72,7 @@ pub enum GgufError {
     MissingShards {
         /// The shard that was given.
         file: String,
-        /// How many shards there should be.
+        /// Number of shards that there should be.
         count: usize,
         /// The missing file names with a verb: "b.gguf and c.gguf were".
         missing: String,
@@ -82,7 +82,7 @@ pub enum GgufError {
     InconsistentShards {
         /// The shard concerned.
         file: String,
-        /// What disagrees, with both values.
+        /// The disagreement, with both values.
         problem: String,
     },
 }
@@ -139,8 +139,12 @@ pub enum Fault {
     Overlap { first: String, second: String },
 }
 
+fn supported_names() -> String {
+    GgmlType::ALL.map(GgmlType::name).join(", ")
+}
+
 fn type_label(id: u32) -> String {
-    match super::types::unsupported_name(id) {
+    match GgmlType::unsupported_name(id) {
         Some(name) => name.to_owned(),
         None => format!("number {id}, unknown to this version"),
     }

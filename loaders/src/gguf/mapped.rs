@@ -54,14 +54,14 @@ impl MappedBytes {
     /// A part of these bytes; `range` counts from their start.
     ///
     /// # Panics
-    /// When `range` ends after these bytes or before its own start.
+    /// If `range` ends after these bytes or before its own start.
     pub fn slice(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {} bytes", self.len());
         let start = self.range.start;
         Self { storage: self.storage.clone(), range: start + range.start..start + range.end }
     }
 
-    /// Whether the bytes lie in a mapped file (and not in memory of their own).
+    /// True if the bytes lie in a mapped file (and not in memory of their own).
     pub fn is_mapped(&self) -> bool {
         matches!(*self.storage, Storage::Mapped(_))
     }

@@ -19,7 +19,7 @@ macro_rules! getters {
         #[doc = concat!("The value of `key` as ", $expected, ".")]
         ///
         /// # Errors
-        /// When the key is missing, of another type, or out of range.
+        /// If the key is missing, of another type, or out of range.
         pub fn $name(&self, key: &str) -> Result<$ty, GgufError> {
             self.$opt_name(key)?.ok_or_else(|| self.missing(key, $expected))
         }
@@ -27,7 +27,7 @@ macro_rules! getters {
         #[doc = concat!("The value of `key` as ", $expected, ", or `None` when the key is missing.")]
         ///
         /// # Errors
-        /// When the key is of another type or out of range.
+        /// If the key is of another type or out of range.
         pub fn $opt_name(&self, key: &str) -> Result<Option<$ty>, GgufError> {
             self.convert(key, $expected, $convert)
         }
@@ -56,7 +56,7 @@ impl Metadata {
         self.entries.get(key)
     }
 
-    /// Whether the key is present.
+    /// True if the key is present.
     pub fn contains(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
@@ -71,7 +71,7 @@ impl Metadata {
         self.entries.len()
     }
 
-    /// Whether there are no keys.
+    /// True if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

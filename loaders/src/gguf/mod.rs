@@ -17,8 +17,6 @@
 //! ```
 
 mod cursor;
-mod dequant;
-mod dequant_k;
 mod error;
 mod mapped;
 mod metadata;
@@ -26,7 +24,6 @@ mod output;
 mod parse;
 mod shards;
 mod tensor;
-mod types;
 mod value;
 mod writer;
 
@@ -34,19 +31,19 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-pub use dequant::dequantize;
+pub use ember_formats::{GgmlType, dequantize};
+
 pub use error::{Fault, GgufError};
 pub use mapped::MappedBytes;
 pub use metadata::Metadata;
 pub use output::OutputFile;
 pub use tensor::TensorInfo;
-pub use types::GgmlType;
 pub use value::{Array, Value};
 pub use writer::{GgufDataWriter, GgufWriteError, GgufWriter};
 
 use parse::{Header, parse};
 
-/// What errors call a model that was not read from a file.
+/// The name in errors of a model that was not read from a file.
 const IN_MEMORY: &str = "GGUF in memory";
 
 /// A model: the metadata and tensors of one file, or of all shards of a split one.
@@ -65,7 +62,7 @@ impl Gguf {
     /// Maps and checks the model at `path`; given any shard of a split model, all of them.
     ///
     /// # Errors
-    /// When a file cannot be opened, breaks the format or uses a tensor type that is not supported, or when
+    /// If a file cannot be opened, breaks the format or uses a tensor type that is not supported, or when
     /// shards are missing or do not belong together.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let given = path.as_ref();
@@ -141,7 +138,7 @@ impl Gguf {
     /// The data of a tensor of this model, without copying.
     ///
     /// # Panics
-    /// When `tensor` belongs to another model and does not fit this one.
+    /// If `tensor` belongs to another model and does not fit this one.
     pub fn bytes(&self, tensor: &TensorInfo) -> MappedBytes {
         self.shards[tensor.shard].slice(tensor.range.clone())
     }

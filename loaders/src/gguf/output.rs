@@ -18,7 +18,7 @@ impl OutputFile {
     /// Creates `NAME.part` beside the target, replacing one that an earlier run left behind.
     ///
     /// # Errors
-    /// When the file cannot be created.
+    /// If the file cannot be created.
     pub fn create(target: impl Into<PathBuf>) -> io::Result<Self> {
         let target = target.into();
         let mut part = target.clone().into_os_string();
@@ -36,7 +36,7 @@ impl OutputFile {
     /// Writes everything out to the disk and gives the file its name.
     ///
     /// # Errors
-    /// When writing or renaming fails; the partial file is removed then.
+    /// If writing or renaming fails; the partial file is removed then.
     pub fn commit(mut self) -> io::Result<()> {
         self.file()?.flush()?;
         self.file()?.get_ref().sync_all()?;

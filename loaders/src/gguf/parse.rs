@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use ember_formats::GgmlType;
+
 use super::cursor::Cursor;
 use super::error::{Fault, GgufError, describe_foreign};
 use super::metadata::Metadata;
 use super::tensor::TensorInfo;
-use super::types::GgmlType;
 use super::value::{Value, read_value};
 
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
@@ -106,7 +107,7 @@ struct RawTensor {
     n_bytes: u64,
     /// From the start of the data region.
     data_offset: u64,
-    /// Where in the file `data_offset` is written.
+    /// Place in the file of `data_offset` itself.
     offset_at: usize,
 }
 
@@ -169,7 +170,7 @@ pub(super) fn data_bytes(tensor: &str, ty: GgmlType, dims: &[u64]) -> Result<u64
         .ok_or_else(|| Fault::SizeOverflow { tensor: tensor.to_owned(), dims: dims.to_vec() })
 }
 
-/// Where tensor data may lie in one file.
+/// The part of a file that may hold tensor data.
 struct DataRegion {
     file_len: u64,
     /// `None` when the aligned start is beyond what 64 bits can say.

@@ -1,8 +1,8 @@
-//! What a file says about one tensor.
+//! The description of one tensor.
 
 use std::ops::Range;
 
-use super::types::GgmlType;
+use ember_formats::GgmlType;
 
 /// Name, type, shape and place of a tensor.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct TensorInfo {
     /// One to four sizes, the contiguous dimension first: a matrix of `rows` x `cols` is `[cols, rows]`.
     pub dims: Vec<usize>,
     pub(super) shard: usize,
-    /// Where the data lies in the shard's file.
+    /// Byte range of the data in the shard's file.
     pub(super) range: Range<usize>,
 }
 
@@ -39,7 +39,7 @@ impl TensorInfo {
         self.range.len()
     }
 
-    /// Where the data starts in its file, in bytes.
+    /// Byte offset of the data in its file.
     pub fn file_offset(&self) -> usize {
         self.range.start
     }

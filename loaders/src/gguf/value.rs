@@ -72,7 +72,7 @@ macro_rules! value_types {
                 }
             }
 
-            /// Whether there are no elements.
+            /// True if there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }

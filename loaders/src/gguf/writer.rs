@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 
+use ember_formats::GgmlType;
+
 use super::error::Fault;
 use super::metadata::Metadata;
 use super::parse::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, data_bytes};
-use super::types::GgmlType;
 use super::value::{Value, write_string, write_value};
 
 /// Why a GGUF file could not be written.
@@ -121,7 +122,7 @@ impl<W: Write> GgufWriter<W> {
     /// accepted here only with that value.
     ///
     /// # Errors
-    /// When the key was added before.
+    /// If the key was added before.
     pub fn metadata(&mut self, key: &str, value: impl Into<Value>) -> Result<(), GgufWriteError> {
         let value = value.into();
         if key == ALIGNMENT_KEY {
@@ -140,7 +141,7 @@ impl<W: Write> GgufWriter<W> {
     /// Announces a tensor; `dims[0]` is the contiguous dimension. Data follows in the same order.
     ///
     /// # Errors
-    /// When the name was announced before, or no reader would accept the shape.
+    /// If the name was announced before, or no reader would accept the shape.
     pub fn tensor(&mut self, name: &str, ty: GgmlType, dims: &[usize]) -> Result<(), GgufWriteError> {
         if dims.is_empty() || dims.len() > MAX_DIMS {
             let n_dims = dims.len().try_into().unwrap_or(u32::MAX);
@@ -161,7 +162,7 @@ impl<W: Write> GgufWriter<W> {
     /// Writes the header; tensor data comes next.
     ///
     /// # Errors
-    /// When the output refuses.
+    /// If the output refuses.
     pub fn start_data(mut self) -> Result<GgufDataWriter<W>, GgufWriteError> {
         let header = self.header();
         self.out.write_all(&header)?;
@@ -213,7 +214,7 @@ impl<W: Write> GgufDataWriter<W> {
     /// Appends the next piece of the data of `tensor`, whose turn it must be.
     ///
     /// # Errors
-    /// When it is another tensor's turn, the piece is longer than what is missing, or the output refuses.
+    /// If it is another tensor's turn, the piece is longer than what is missing, or the output refuses.
     pub fn write(&mut self, tensor: &str, piece: &[u8]) -> Result<(), GgufWriteError> {
         let Some(current) = self.tensors.get(self.current).filter(|current| current.name == tensor) else {
             let expected = self.tensors.get(self.current).map_or("nothing", |current| &current.name);
@@ -237,7 +238,7 @@ impl<W: Write> GgufDataWriter<W> {
     /// Ends the file and gives the output back.
     ///
     /// # Errors
-    /// When a tensor's data is not complete, or the output refuses.
+    /// If a tensor's data is not complete, or the output refuses.
     pub fn finish(mut self) -> Result<W, GgufWriteError> {
         if let Some(tensor) = self.tensors.get(self.current) {
             return Err(GgufWriteError::Incomplete { tensor: tensor.name.clone(), left: self.left });

@@ -1,11 +1,11 @@
-//! Whether a file ends where its format says: decoders fill what is missing with grey.
+//! A check that a file ends where its format says: decoders fill what is missing with grey.
 
 use std::error::Error;
 use std::io;
 
 use super::sniff::Format;
 
-/// Whether nothing is cut off a JPEG or WebP file; the decoders of the other formats notice by themselves.
+/// True if nothing is cut off a JPEG or WebP file; the decoders of the other formats notice by themselves.
 pub(super) fn is_complete(format: Format, bytes: &[u8]) -> bool {
     match format {
         Format::Jpeg => has_end_of_image(bytes).is_some(),
@@ -39,7 +39,7 @@ fn has_end_of_image(jpeg: &[u8]) -> Option<()> {
     }
 }
 
-/// Whether a decoder failed because the file is too short.
+/// True if a decoder failed because the file is too short.
 pub(super) fn is_unexpected_end(error: &image::ImageError) -> bool {
     // The source of this variant is that of the inner error.
     if let image::ImageError::IoError(e) = error {

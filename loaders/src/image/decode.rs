@@ -22,7 +22,7 @@ pub struct RgbImage {
     pub pixels: Vec<u8>,
 }
 
-/// What a decoder may allocate beside pixels: rows, tables, a colour profile.
+/// Bytes that a decoder may allocate beside pixels: rows, tables, a colour profile.
 const BESIDE_PIXELS: u64 = 16 << 20;
 
 /// The largest image that is decoded. Decoding takes 6 to 11 bytes a pixel, and the file once or twice.

@@ -11,7 +11,7 @@ pub enum ImageError {
     InFile {
         /// The path as given.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem with it.
         problem: Box<ImageError>,
     },
     /// The file cannot be read.
@@ -23,7 +23,7 @@ pub enum ImageError {
     /// Not one of the accepted formats.
     #[error("{}; accepted are PNG, JPEG, WebP, GIF and BMP", found(*looks_like))]
     UnsupportedFormat {
-        /// What the bytes look like, where that is known.
+        /// The format that the bytes look like, where that is known.
         looks_like: Option<&'static str>,
     },
     /// The file is too large to be read.
@@ -91,7 +91,7 @@ pub enum ImageError {
     Undecodable {
         /// The format of the file.
         format: &'static str,
-        /// What the decoder says.
+        /// The decoder's message.
         problem: String,
     },
 }

@@ -6,7 +6,7 @@ use image::{DynamicImage, ImageDecoder};
 use super::decode::RgbImage;
 use super::sniff::Format;
 
-/// What has to be done to the pixels to make the image upright.
+/// The transformation of the pixels that makes the image upright.
 pub(super) fn read(format: Format, bytes: &[u8], decoder: &mut impl ImageDecoder) -> Orientation {
     let orientation = match format {
         // The decoder reads no further than the pixels; some programs write the metadata behind them.

@@ -22,7 +22,7 @@ struct Case {
     cell: usize,
 }
 
-/// How far our values are from mistral-common's, in levels of 0 to 255.
+/// Distance of our values from mistral-common's, in levels of 0 to 255.
 #[derive(Clone, Copy, Debug)]
 struct Distance {
     max: f64,

@@ -35,7 +35,7 @@ impl Preprocessor {
     ///
     /// # Panics
     ///
-    /// Where `image` has no pixels, or another number of them than its width and height say.
+    /// If `image` has no pixels, or another number of them than its width and height say.
     pub fn preprocess(&self, image: &RgbImage) -> PixelValues {
         self.preprocess_with(image, Cubic::OPENCV)
     }

@@ -8,12 +8,12 @@ use super::decode::RgbImage;
 pub(super) struct Cubic {
     /// Slope of the kernel at 1.
     pub a: f32,
-    /// Where in a pixel its value holds: 0.5 for the middle.
+    /// The place in a pixel that its value is for: 0.5 is the middle.
     pub center: f64,
 }
 
 impl Cubic {
-    /// What OpenCV does.
+    /// OpenCV's kernel.
     pub const OPENCV: Self = Self { a: -0.75, center: 0.5 };
 }
 

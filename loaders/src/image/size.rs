@@ -1,4 +1,4 @@
-//! How large an image becomes for the encoder, as mistral-common's `ImageEncoder._image_to_num_tokens`.
+//! An image's size for the encoder, as mistral-common's `ImageEncoder._image_to_num_tokens`.
 
 /// An image's cells: the patches that are left after merging, each of which becomes one embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,12 @@
 //! Hyperparameters of a projector file.
 
 use super::layout::ProjectorLayout;
+use crate::checkpoint::CheckpointError;
 use crate::checkpoint::config::{checked_size, limits};
 use crate::checkpoint::keys::Keys;
 use crate::checkpoint::layout::Inventory;
-use crate::checkpoint::{CheckpointError, RopePairing};
 use crate::gguf::Metadata;
+use ember_formats::Pairing;
 use std::fmt;
 
 /// The gate of the tower's feed-forward networks.
@@ -46,10 +47,10 @@ pub struct PixtralConfig {
     /// Base of the rotary frequencies.
     pub rope_freq_base: f32,
     /// Which elements of a head form a pair.
-    pub rope_pairing: RopePairing,
+    pub rope_pairing: Pairing,
     /// The gate of the feed-forward networks.
     pub activation: Activation,
-    /// Whether the file names the activation; if not, it is GELU.
+    /// True if the file names the activation; if not, it is GELU.
     pub activation_named: bool,
     /// Side of a patch in pixels.
     pub patch_size: usize,
@@ -57,7 +58,7 @@ pub struct PixtralConfig {
     pub image_size: usize,
     /// Patches per side of a cell: this many squared become one embedding.
     pub merge_size: usize,
-    /// Whether norm and patch merger stand before the two linear layers.
+    /// True if norm and patch merger stand before the two linear layers.
     pub has_merger: bool,
     /// Width between the two linear layers.
     pub projector_size: usize,

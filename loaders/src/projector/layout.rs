@@ -1,12 +1,13 @@
 //! The two layouts of a projector file, and which tensors it has.
 
 use super::PixtralConfig;
+use crate::checkpoint::CheckpointError;
 use crate::checkpoint::layout::{Expected, Inventory, check_expected};
-use crate::checkpoint::{CheckpointError, RopePairing};
+use ember_formats::Pairing;
 use std::collections::HashSet;
 use std::fmt;
 
-/// What the model is called in errors.
+/// The model's name in errors.
 const NAME: &str = "Pixtral";
 
 /// Whose tensor names a projector file has.
@@ -54,10 +55,10 @@ impl ProjectorLayout {
     }
 
     /// Which elements of a head form a pair.
-    pub(super) fn rope_pairing(self) -> RopePairing {
+    pub(super) fn rope_pairing(self) -> Pairing {
         match self {
-            Self::LlamaCpp => RopePairing::Adjacent,
-            Self::Ollama => RopePairing::Half,
+            Self::LlamaCpp => Pairing::Adjacent,
+            Self::Ollama => Pairing::Half,
         }
     }
 

@@ -25,7 +25,7 @@ impl Projector {
     /// Opens a projector file, or the vision tower in a file that also holds a text model, as Ollama writes it.
     ///
     /// # Errors
-    /// When the file is malformed or not a Pixtral projector, a value cannot be used, or a tensor is missing, has the
+    /// If the file is malformed or not a Pixtral projector, a value cannot be used, or a tensor is missing, has the
     /// wrong shape, or is not applied by the encoder.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         Self::from_gguf(Gguf::open(path)?)
@@ -48,7 +48,7 @@ impl Projector {
         Ok(Self { gguf, config })
     }
 
-    /// Whether a file holds a vision tower in one of the two layouts.
+    /// True if a file holds a vision tower in one of the two layouts.
     pub fn is_in(gguf: &Gguf) -> bool {
         ProjectorLayout::of(&Inventory::of_gguf(gguf)).is_some()
     }
@@ -80,7 +80,7 @@ impl Projector {
         )))
     }
 
-    /// What prepares images for this encoder; `max_tokens` caps the tokens of one.
+    /// The preprocessor of images for this encoder; `max_tokens` caps the tokens of one.
     pub fn preprocessor(&self, max_tokens: Option<usize>) -> Preprocessor {
         let config = &self.config;
         Preprocessor {

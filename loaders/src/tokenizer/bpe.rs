@@ -41,7 +41,7 @@ pub(super) fn build(vocab: &Vocab, ids: &AHashMap<&str, u32>) -> Result<BPE, Tok
     }
 }
 
-/// Whether there is a token for this byte alone.
+/// True if there is a token for this byte alone.
 pub(super) fn has_byte(bpe: &BPE, byte: u8) -> bool {
     bpe.token_to_id(byte_level::byte_to_char(byte).encode_utf8(&mut [0; 2])).is_some()
 }

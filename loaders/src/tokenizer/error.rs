@@ -93,7 +93,7 @@ pub enum TokenizerError {
         index: usize,
         /// The rule as stored.
         text: String,
-        /// What is wrong with it.
+        /// The fault in it.
         fault: &'static str,
     },
     /// A special token's id is outside the vocabulary.
@@ -144,7 +144,7 @@ pub enum TokenizerError {
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What it asks for, and what is accepted.
+        /// The demand of the file, and what is accepted.
         what: String,
     },
 }

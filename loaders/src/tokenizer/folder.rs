@@ -251,7 +251,7 @@ fn steps<'a>(step: &'a Option<Value>, list: &str) -> Vec<&'a Value> {
     }
 }
 
-/// Whether the post-processor's template for one text begins with BOS (newer files say it only there).
+/// True if the post-processor's template for one text begins with BOS (newer files say it only there).
 fn starts_with_bos(file: &TokenizerJson, bos: Option<u32>, tokens: &[String]) -> bool {
     let Some(bos) = bos.map(|id| tokens[id as usize].as_str()) else { return false };
     let first = |step: &Value| step["single"][0]["SpecialToken"]["id"] == bos;

@@ -27,7 +27,7 @@ pub use pre_tokenizer::PreTokenizer;
 pub use stream::StreamDecoder;
 pub use vocab::{TokenKind, Vocab};
 
-/// Whether the texts of control tokens become those tokens.
+/// The treatment of texts that spell control tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialTokens {
     /// They do: for templates and raw prompts.
@@ -224,7 +224,7 @@ impl Tokenizer {
         if skip_special && self.is_control(id) { &[] } else { self.token_bytes(id).unwrap_or_default() }
     }
 
-    /// Whether a generation ends with this token.
+    /// True if a generation ends with this token.
     pub fn is_eog(&self, id: u32) -> bool {
         self.eog.binary_search(&id).is_ok()
     }
@@ -244,12 +244,12 @@ impl Tokenizer {
         self.tokens.get(id as usize).map(String::as_str)
     }
 
-    /// What the token is for; `None` outside the vocabulary.
+    /// The use of the token; `None` outside the vocabulary.
     pub fn kind(&self, id: u32) -> Option<TokenKind> {
         self.kinds.get(id as usize).copied()
     }
 
-    /// Whether this is a control token.
+    /// True if this is a control token.
     pub fn is_control(&self, id: u32) -> bool {
         self.kind(id) == Some(TokenKind::Control)
     }
@@ -300,7 +300,7 @@ impl std::fmt::Debug for Tokenizer {
 /// The bytes of all tokens, end to end.
 struct TokenBytes {
     bytes: Vec<u8>,
-    /// Where each token's bytes end.
+    /// End of each token's bytes.
     ends: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! How text is cut into the pieces that BPE works on: one rule per tokenizer family.
+//! The rules that cut text into the pieces that BPE works on: one per tokenizer family.
 
 use fancy_regex::{Regex, RegexBuilder};
 use tokenizers::NormalizedString;
@@ -51,11 +51,11 @@ const FAMILIES: &[Family] = &[
 pub struct PreTokenizer {
     /// Each expression splits the pieces left by the one before it; what it does not match stays a piece.
     stages: Vec<Regex>,
-    /// Whether text is brought to Unicode's composed form first.
+    /// True if text is brought to Unicode's composed form first.
     nfc: bool,
-    /// Whether a piece that is a token as a whole is taken as it is, without its merges.
+    /// True if a piece that is a token as a whole is taken as it is, without its merges.
     pub(super) ignore_merges: bool,
-    /// Whether a beginning-of-sequence token is added when the file does not say.
+    /// True if a beginning-of-sequence token is added when the file does not say.
     pub(super) add_bos: bool,
 }
 
@@ -96,7 +96,7 @@ impl PreTokenizer {
     /// Calls `piece` with each piece of `text` in order; together they are the whole (normalised) text.
     ///
     /// # Errors
-    /// When an expression backtracks past its limit, or whatever `piece` returns.
+    /// If an expression backtracks past its limit, or whatever `piece` returns.
     pub(super) fn split(
         &self,
         text: &str,

@@ -47,7 +47,7 @@ impl<T: Deref<Target = Tokenizer>> StreamDecoder<T> {
     }
 }
 
-/// Whether these bytes, which are no character, could be the beginning of one.
+/// True if these bytes, which are no character, could be the beginning of one.
 fn may_continue(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }

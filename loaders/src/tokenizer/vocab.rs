@@ -1,4 +1,4 @@
-//! What a tokenizer is built from, whichever file it was read from.
+//! The parts of a tokenizer, whichever file they were read from.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ const TURN_MARKERS: &[&str] = &[
     "[/INST]",
 ];
 
-/// What a token is for.
+/// The use of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// Made by BPE.
@@ -57,11 +57,11 @@ pub enum TokenKind {
 /// A byte-level BPE vocabulary.
 #[derive(Clone, Debug)]
 pub struct Vocab {
-    /// How text is split.
+    /// The rule that splits text.
     pub pre_tokenizer: PreTokenizer,
     /// The text of each token; normal ones in the byte-level alphabet.
     pub tokens: Vec<String>,
-    /// What each token is for; as long as `tokens`.
+    /// The use of each token; as long as `tokens`.
     pub kinds: Vec<TokenKind>,
     /// Pairs of tokens that join, the earliest first.
     pub merges: Vec<(String, String)>,
@@ -71,7 +71,7 @@ pub struct Vocab {
     pub eos: Option<u32>,
     /// Further tokens that end a generation, besides those known by their text.
     pub end_of_generation: Vec<u32>,
-    /// Whether a prompt starts with `bos`.
+    /// True if a prompt starts with `bos`.
     pub add_bos: bool,
     /// Chat templates by name.
     pub chat_templates: BTreeMap<String, String>,

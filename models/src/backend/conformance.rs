@@ -275,7 +275,7 @@ pub fn random_matrix(ty: GgmlType, seed: u64, rows: usize, cols: usize) -> Packe
         let start = bytes.len();
         bytes.extend(block);
         let scale = next();
-        for &at in scale_offsets(ty) {
+        for &at in half_offsets(ty) {
             let scale = match ty {
                 GgmlType::BF16 => half::bf16::from_f32(scale).to_le_bytes(),
                 _ => half::f16::from_f32(scale / 16.0).to_le_bytes(),
@@ -286,15 +286,11 @@ pub fn random_matrix(ty: GgmlType, seed: u64, rows: usize, cols: usize) -> Packe
     matrix(ty, rows, cols, bytes)
 }
 
-/// Where a block keeps its half-precision numbers.
-fn scale_offsets(ty: GgmlType) -> &'static [usize] {
+/// Byte offsets of a block's half-precision numbers.
+fn half_offsets(ty: GgmlType) -> &'static [usize] {
     match ty {
-        GgmlType::F32 => &[],
-        GgmlType::Q2_K => &[80, 82],
-        GgmlType::Q3_K => &[108],
-        GgmlType::Q6_K => &[208],
-        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
-        _ => &[0],
+        GgmlType::F16 | GgmlType::BF16 => &[0],
+        _ => ty.scale_offsets(),
     }
 }
 

@@ -13,12 +13,10 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, IntElement};
-use ember_kernels_cpu::kv::KvType;
 use ember_kernels_cubecl::attention::{self, Plan, SequencePlan};
 use ember_kernels_cubecl::{
-    BlockType, Buffer, DeviceMatrix, Gpu, GpuError, activation, kv, linear, norm, pick, rope, rows,
+    Buffer, DeviceMatrix, Gpu, GpuError, activation, gather, kv, linear, norm, pick, rope,
 };
-use ember_loaders::gguf::GgmlType;
 use std::ops::Range;
 
 /// The tensor type of `CubeBackend` with `D` dimensions.
@@ -38,8 +36,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let Some(first) = matrices.first() else { return Ok(matrices) };
         let parts: Vec<&[u8]> = matrices.iter().map(PackedMatrix::bytes).collect();
         let gpu = gpu::<R>(device);
-        let ty = block_type(first.ty());
-        let stack = DeviceMatrix::upload(&gpu, what, ty, first.cols(), &parts, progress)?;
+        let stack = DeviceMatrix::upload(&gpu, what, first.ty(), first.cols(), &parts, progress)?;
         let stack = Opaque::new(stack);
         let mut first_row = 0;
         let place = |matrix: PackedMatrix| {
@@ -69,7 +66,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let place = device_rows(table);
         let ids_on_device: Vec<u32> = ids.iter().map(|&id| id + place.first_row as u32).collect();
         let ids_on_device = gpu.upload("token ids", &ids_on_device).expect("a batch is far below the limit");
-        let rows = rows::gather(&gpu, place.stack.get(), &ids_on_device, ids.len());
+        let rows = gather::gather(&gpu, place.stack.get(), &ids_on_device, ids.len());
         wrap(gpu, device.clone(), rows, [ids.len(), table.cols()])
     }
 
@@ -100,7 +97,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
     ) -> Tensor<Self, 3> {
         let shape @ [t, _, d] = x.dims();
         let x = On::new(x);
-        let y = rope::rope(&x.gpu, &x.buffer, &buffer(cos), &buffer(sin), t, d, pairing_of(pairing));
+        let y = rope::rope(&x.gpu, &x.buffer, &buffer(cos), &buffer(sin), t, d, pairing);
         x.tensor(y, shape)
     }
 
@@ -138,7 +135,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
     }
 
     fn kv_pages(layout: KvLayout, n_blocks: usize, device: &Self::Device) -> Result<KvPages, ModelError> {
-        let pages = kv::KvPages::new(&gpu::<R>(device), layout_of(layout), n_blocks)
+        let pages = kv::KvPages::new(&gpu::<R>(device), layout, n_blocks)
             .map_err(|error| ModelError::KvCache(error.to_string()))?;
         Ok(KvPages::Device(Opaque::new(pages)))
     }
@@ -184,7 +181,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
             k: &k,
             v: &v,
             norms: norms.as_ref().map(|(q, k, eps)| (q, k, *eps)),
-            pairing: pairing_of(input.rope.pairing),
+            pairing: input.rope.pairing,
         };
         let table = &on_device(plan).rows;
         let rotated = rope::rotate_and_write(&q.gpu, &heads, table, device_pages(pages));
@@ -296,45 +293,6 @@ fn device_pages(pages: &KvPages) -> &kv::KvPages {
     match pages {
         KvPages::Device(pages) => pages.get(),
         KvPages::Host { .. } => panic!("pages in host memory reached an operation on a device"),
-    }
-}
-
-fn pairing_of(pairing: Pairing) -> rope::Pairing {
-    match pairing {
-        Pairing::Half => rope::Pairing::Half,
-        Pairing::Adjacent => rope::Pairing::Adjacent,
-    }
-}
-
-fn layout_of(layout: KvLayout) -> kv::KvLayout {
-    let KvLayout { ty, block_len, n_kv_heads, head_dim } = layout;
-    let ty = match ty {
-        KvType::F32 => kv::KvType::F32,
-        KvType::F16 => kv::KvType::F16,
-        KvType::BF16 => kv::KvType::BF16,
-        KvType::Q8_0 => kv::KvType::Q8_0,
-    };
-    kv::KvLayout { ty, block_len, n_kv_heads, head_dim }
-}
-
-fn block_type(ty: GgmlType) -> BlockType {
-    use BlockType as To;
-    match ty {
-        GgmlType::F32 => To::F32,
-        GgmlType::F16 => To::F16,
-        GgmlType::BF16 => To::BF16,
-        GgmlType::Q4_0 => To::Q4_0,
-        GgmlType::Q4_1 => To::Q4_1,
-        GgmlType::Q5_0 => To::Q5_0,
-        GgmlType::Q5_1 => To::Q5_1,
-        GgmlType::Q8_0 => To::Q8_0,
-        GgmlType::Q2_K => To::Q2_K,
-        GgmlType::Q3_K => To::Q3_K,
-        GgmlType::Q4_K => To::Q4_K,
-        GgmlType::Q5_K => To::Q5_K,
-        GgmlType::Q6_K => To::Q6_K,
-        GgmlType::IQ4_NL => To::IQ4_NL,
-        GgmlType::IQ4_XS => To::IQ4_XS,
     }
 }
 

@@ -17,8 +17,7 @@ use crate::kv_cache::KvPages;
 use crate::layers::rope::RopeTable;
 use crate::packed::PackedMatrix;
 use burn::tensor::Tensor;
-pub use ember_kernels_cpu::float::Pairing;
-pub use ember_kernels_cpu::kv::KvLayout;
+pub use ember_formats::{KvLayout, Pairing};
 use std::ops::Range;
 
 /// Queries, keys and values of a step as the projections left them, and what is done to them before attention.

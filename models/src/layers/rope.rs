@@ -1,7 +1,7 @@
 //! Rotary position embedding: the angles of a step's rows.
 use crate::backend::{Backend, Pairing};
 use burn::tensor::{Tensor, TensorData};
-use ember_loaders::checkpoint::{RopeConfig, RopePairing};
+use ember_loaders::checkpoint::RopeConfig;
 use std::cell::OnceCell;
 
 /// The rotation frequencies of a model, ready to be turned into angles.
@@ -34,7 +34,7 @@ impl Rope {
         Self {
             inv_freq: config.inv_freq(freq_factors),
             magnitude: config.magnitude(),
-            pairing: pairing(config.pairing),
+            pairing: config.pairing,
         }
     }
 
@@ -45,14 +45,6 @@ impl Rope {
     pub fn table<B: Backend>(&self, positions: &[u32], device: &B::Device) -> RopeTable<B> {
         let angles = positions.iter().flat_map(|&p| self.inv_freq.iter().map(move |freq| p as f32 * freq));
         RopeTable::of_angles(angles, positions.len(), self.magnitude, self.pairing, device)
-    }
-}
-
-/// The kernels' name for how elements are paired.
-pub(crate) fn pairing(pairing: RopePairing) -> Pairing {
-    match pairing {
-        RopePairing::Adjacent => Pairing::Adjacent,
-        RopePairing::Half => Pairing::Half,
     }
 }
 

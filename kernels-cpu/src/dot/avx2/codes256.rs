@@ -1,4 +1,4 @@
-//! How each superblock of 256 becomes vectors.
+//! Superblocks of 256 as vectors.
 
 use std::arch::x86_64::*;
 
@@ -12,11 +12,11 @@ use super::vector::{load, load_half};
 pub(crate) trait Codes256: Super256 {
     /// Codes are signed, with nothing to take off. Otherwise they are unsigned.
     const SIGNED: bool = false;
-    /// What is taken off an unsigned code.
+    /// The offset taken off an unsigned code.
     const OFFSET: i16 = 0;
     /// Elements that share a scale.
     const GROUP: usize;
-    /// How many sums of two products an i16 holds: 8 up to 4 bits, 4 for 5 bits, 2 for 6 bits; 1 when signed.
+    /// Sums of two products that an i16 holds: 8 up to 4 bits, 4 for 5 bits, 2 for 6 bits; 1 when signed.
     const DEPTH: usize;
 
     /// The codes in order.

@@ -1,6 +1,8 @@
-//! How each block of 32 becomes a vector.
+//! Blocks of 32 as vectors.
 
 use std::arch::x86_64::*;
+
+use ember_formats::codes::IQ4_VALUES;
 
 use super::super::format::*;
 use super::vector::{load, load_half, load_twice};
@@ -9,9 +11,9 @@ use super::vector::{load, load_half, load_twice};
 pub(crate) trait Codes32: Block32 {
     /// Codes are signed, with nothing to take off. Otherwise they are unsigned.
     const SIGNED: bool = false;
-    /// What is taken off an unsigned code.
+    /// The offset taken off an unsigned code.
     const OFFSET: i32 = 0;
-    /// How many sums of two products of unsigned codes an i16 holds: 8 for 4 bits, 4 for 5 bits; 1 when signed.
+    /// Sums of two products of unsigned codes that an i16 holds: 8 for 4 bits, 4 for 5 bits; 1 when signed.
     const DEPTH: usize;
 
     /// The codes in order.

@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use ember_formats::GgmlType;
+
 use super::rows::{Ahead, row_starts, to_array};
 use super::vector::load_half;
 use crate::activations::ActRow;
@@ -24,7 +26,7 @@ pub(crate) struct F16;
 pub(crate) struct Bf16;
 
 impl Float for F32 {
-    const BYTES: usize = 4;
+    const BYTES: usize = GgmlType::F32.block_bytes();
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn load(at: *const u8) -> __m256 {
@@ -34,7 +36,7 @@ impl Float for F32 {
 }
 
 impl Float for F16 {
-    const BYTES: usize = 2;
+    const BYTES: usize = GgmlType::F16.block_bytes();
     #[target_feature(enable = "avx2,f16c")]
     #[inline]
     unsafe fn load(at: *const u8) -> __m256 {
@@ -44,7 +46,7 @@ impl Float for F16 {
 }
 
 impl Float for Bf16 {
-    const BYTES: usize = 2;
+    const BYTES: usize = GgmlType::BF16.block_bytes();
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn load(at: *const u8) -> __m256 {

@@ -1,6 +1,6 @@
 //! Float weights with f32 activations: many tokens.
 //!
-//! A panel has its first four rows, then the other four: chunk `4 * g + r` of a half has elements `8g..8g+8` of its row `r`
+//! A panel has its first four rows, then the other four: vector `4 * g + r` of a half has elements `8g..8g+8` of its row `r`
 //! as f32. Tokens go in tiles of three: with half a panel, their lanes' sums fill the registers. They are rearranged once per
 //! call into the order in which tiles read them, so that all reading is in sequence.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::float::{F32, Float, load_part};
 use super::rows::row_starts;
 use crate::activations::ActRow;
-use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel, Tokens};
+use crate::dot::{PANEL_ROWS, Panel, PanelKernel, Tokens, VectorBytes};
 
 pub(super) const fn kernel<F: Float>() -> PanelKernel {
     PanelKernel { pack: pack::<F>, pack_tokens: Some(pack_tokens), multiply }
@@ -43,12 +43,12 @@ unsafe fn pack<F: Float>(rows: &[u8], row_count: usize, panel: &mut Panel) {
     for (half, starts) in halves.zip(starts.as_chunks::<HALF>().0) {
         for (g, group) in half.chunks_exact_mut(HALF).enumerate() {
             let count = (cols - 8 * g).min(8);
-            for (chunk, at) in group.iter_mut().zip(starts) {
+            for (to, at) in group.iter_mut().zip(starts) {
                 let at = at.wrapping_add(8 * g * F::BYTES);
                 // SAFETY: `count` elements are left in every row.
                 let w = unsafe { if count == 8 { F::load(at) } else { load_part::<F>(at, count) } };
-                // SAFETY: a chunk is 32 aligned bytes.
-                unsafe { _mm256_store_ps(std::ptr::from_mut(chunk).cast(), w) };
+                // SAFETY: they are 32 aligned bytes.
+                unsafe { _mm256_store_ps(std::ptr::from_mut(to).cast(), w) };
             }
         }
     }
@@ -75,7 +75,7 @@ fn nears(groups: usize) -> impl Iterator<Item = Range<usize>> {
 /// # Safety
 /// As [`PackTokens`](crate::dot::PackTokens).
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn pack_tokens(x: &[ActRow<'_>], mut to: &mut [Chunk]) {
+unsafe fn pack_tokens(x: &[ActRow<'_>], mut to: &mut [VectorBytes]) {
     let groups = to.len() / x.len();
     for near in nears(groups) {
         for tile in tiles(x.len()) {
@@ -86,7 +86,7 @@ unsafe fn pack_tokens(x: &[ActRow<'_>], mut to: &mut [Chunk]) {
                 let x = &x.x[8 * near.start..x.x.len().min(8 * near.end)];
                 for (to, x) in tile_to[t..].iter_mut().step_by(tile_len).zip(x.chunks(8)) {
                     let lanes = load_up_to_eight(x);
-                    // SAFETY: a chunk is 32 aligned bytes.
+                    // SAFETY: they are 32 aligned bytes.
                     unsafe { _mm256_store_ps(std::ptr::from_mut(to).cast(), lanes) };
                 }
             }
@@ -106,7 +106,7 @@ fn load_up_to_eight(x: &[f32]) -> __m256 {
 /// As [`PanelKernel::multiply`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn multiply(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]) {
-    let count = x.rows.len();
+    let count = x.acts.len();
     let groups = x.packed.len() / count;
     if groups == 0 {
         return out.fill([0.0; PANEL_ROWS]);
@@ -118,7 +118,7 @@ unsafe fn multiply(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]
             let tokens = &x.packed[near.start * count..near.end * count];
             let of_panels = sums.chunks_exact_mut(2 * count).zip(out.chunks_exact_mut(count));
             for (panel, (sums, out)) in panels.iter().zip(of_panels) {
-                let halves = panel.chunks().as_chunks::<HALF>().0.split_at(groups);
+                let halves = panel.vectors().as_chunks::<HALF>().0.split_at(groups);
                 let halves = [&halves.0[near.clone()], &halves.1[near.clone()]];
                 let out = (near.end == groups).then_some(out);
                 add_tiles(halves, tokens, near.start == 0, sums, out);
@@ -131,8 +131,8 @@ unsafe fn multiply(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn add_tiles(
-    halves: [&[[Chunk; HALF]]; 2],
-    tokens: &[Chunk],
+    halves: [&[[VectorBytes; HALF]]; 2],
+    tokens: &[VectorBytes],
     first: bool,
     sums: &mut [[__m256; HALF]],
     mut out: Option<&mut [[f32; PANEL_ROWS]]>,
@@ -174,9 +174,9 @@ fn sum_lanes([a, b, c, d]: [__m256; HALF]) -> [f32; HALF] {
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 fn add_tile<const T: usize>(
-    half: &[[Chunk; HALF]],
-    x: &[Chunk],
-    next: *const Chunk,
+    half: &[[VectorBytes; HALF]],
+    x: &[VectorBytes],
+    next: *const VectorBytes,
     first: bool,
     sums: &mut [[__m256; HALF]],
 ) {
@@ -201,7 +201,11 @@ fn add_tile<const T: usize>(
 
 #[target_feature(enable = "avx2,fma")]
 #[inline]
-fn add_group<const T: usize>(group: &[Chunk; HALF], x: &[Chunk; T], sums: &mut [[__m256; HALF]; T]) {
+fn add_group<const T: usize>(
+    group: &[VectorBytes; HALF],
+    x: &[VectorBytes; T],
+    sums: &mut [[__m256; HALF]; T],
+) {
     let x = x.each_ref().map(|x| load(x));
     for r in 0..HALF {
         let w = load(&group[r]);
@@ -213,7 +217,7 @@ fn add_group<const T: usize>(group: &[Chunk; HALF], x: &[Chunk; T], sums: &mut [
 
 #[target_feature(enable = "avx")]
 #[inline]
-fn load(chunk: &Chunk) -> __m256 {
-    // SAFETY: a chunk is 32 aligned bytes.
-    unsafe { _mm256_load_ps(std::ptr::from_ref(chunk).cast()) }
+fn load(from: &VectorBytes) -> __m256 {
+    // SAFETY: they are 32 aligned bytes.
+    unsafe { _mm256_load_ps(std::ptr::from_ref(from).cast()) }
 }

@@ -11,13 +11,14 @@ mod vector;
 
 pub(super) use quantize::quantize_row;
 
+use ember_formats::GgmlType;
+
 use super::format::*;
 use super::{Kernel, act_format};
-use crate::block::BlockType;
 
 /// The kernels for weights of type `ty`.
-pub(super) fn kernel(ty: BlockType) -> Kernel {
-    use BlockType as T;
+pub(super) fn kernel(ty: GgmlType) -> Kernel {
+    use GgmlType as T;
     let format = act_format(ty);
     macro_rules! blocks32 {
         ($F:ty) => {

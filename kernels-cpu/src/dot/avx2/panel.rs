@@ -1,6 +1,6 @@
 //! Eight rows times four tokens: for prompts, where each weight is used many times.
 //!
-//! A panel holds eight rows with their codes widened to bytes and dealt out so that a vector's lane is a row: chunk `g`
+//! A panel holds eight rows with their codes widened to bytes and dealt out so that a vector's lane is a row: vector `g`
 //! of a block has elements `4g..4g+4` of each row. Four bytes of a token, repeated in every lane, then multiply eight
 //! rows at once, and no sum across lanes is ever needed.
 
@@ -11,7 +11,7 @@ use super::codes256::Codes256;
 use super::rows::{row_starts, to_array};
 use super::vector::*;
 use crate::activations::ActRow;
-use crate::dot::{Chunk, PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, Tokens};
+use crate::dot::{PANEL_ROWS, Panel, PanelKernel, TILE_TOKENS, Tokens, VectorBytes};
 
 pub(super) const fn kernel32<F: Codes32>() -> PanelKernel {
     PanelKernel { pack: pack32::<F>, pack_tokens: None, multiply: by_tiles32::<F> }
@@ -21,21 +21,21 @@ pub(super) const fn kernel256<F: Codes256>() -> PanelKernel {
     PanelKernel { pack: pack256::<F>, pack_tokens: None, multiply: by_tiles256::<F> }
 }
 
-/// Chunks of a block of 32 in a panel: 8 of codes, then f32 scales, then f32 minima if any.
+/// Vectors of a block of 32 in a panel: 8 of codes, then f32 scales, then f32 minima if any.
 const fn record32<F: Codes32>() -> usize {
     8 + 1 + F::HAS_MIN as usize
 }
 
-/// Chunks of a superblock in a panel, see [`Layout256`].
+/// Vectors of a superblock in a panel, see [`Layout256`].
 const fn record256<F: Codes256>() -> usize {
     Layout256::of::<F>().len
 }
 
-/// Where the parts of a superblock are in a panel, in chunks; codes are at 0.
+/// Offsets of the parts of a superblock in a panel, in vectors; codes are at 0.
 struct Layout256 {
-    /// i16 scales, each twice in its lane, a chunk per group.
+    /// i16 scales, each twice in its lane, a vector per group.
     scales: usize,
-    /// What multiplies the activation sums: i16 minima, or scales times the code offset; pairs in split order.
+    /// Factors of the activation sums: i16 minima, or scales times the code offset; pairs in split order.
     sums: usize,
     /// f32 `d`, then `dmin` if any.
     d: usize,
@@ -53,28 +53,28 @@ impl Layout256 {
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn store(chunk: &mut Chunk, v: __m256i) {
-    // SAFETY: a chunk is 32 aligned bytes.
-    unsafe { _mm256_store_si256(std::ptr::from_mut(chunk).cast(), v) };
+fn store(to: &mut VectorBytes, v: __m256i) {
+    // SAFETY: they are 32 aligned bytes.
+    unsafe { _mm256_store_si256(std::ptr::from_mut(to).cast(), v) };
 }
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn store_f32(chunk: &mut Chunk, v: __m256) {
-    store(chunk, _mm256_castps_si256(v));
+fn store_f32(to: &mut VectorBytes, v: __m256) {
+    store(to, _mm256_castps_si256(v));
 }
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn chunk(chunk: &Chunk) -> __m256i {
-    // SAFETY: a chunk is 32 aligned bytes.
-    unsafe { _mm256_load_si256(std::ptr::from_ref(chunk).cast()) }
+fn read(from: &VectorBytes) -> __m256i {
+    // SAFETY: they are 32 aligned bytes.
+    unsafe { _mm256_load_si256(std::ptr::from_ref(from).cast()) }
 }
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn chunk_f32(from: &Chunk) -> __m256 {
-    _mm256_castsi256_ps(chunk(from))
+fn read_f32(from: &VectorBytes) -> __m256 {
+    _mm256_castsi256_ps(read(from))
 }
 
 /// # Safety
@@ -86,8 +86,8 @@ unsafe fn pack32<F: Codes32>(rows: &[u8], row_count: usize, panel: &mut Panel) {
     for record in panel.resize(block_count * record32::<F>()).chunks_exact_mut(record32::<F>()) {
         // SAFETY: every pointer is at a whole block of its row.
         let (codes, d) = unsafe { (blocks.map(|block| F::codes(block)), gather_f16(&blocks, 0)) };
-        for (chunk, codes) in record.iter_mut().zip(transpose_dwords(codes)) {
-            store(chunk, codes);
+        for (to, codes) in record.iter_mut().zip(transpose_dwords(codes)) {
+            store(to, codes);
         }
         store_f32(&mut record[8], d);
         if F::HAS_MIN {
@@ -110,8 +110,8 @@ unsafe fn pack256<F: Codes256>(rows: &[u8], row_count: usize, panel: &mut Panel)
         let codes = blocks.map(|block| unsafe { F::codes(block) });
         for j in 0..8 {
             let quads = transpose_dwords(std::array::from_fn(|r| codes[r][j]));
-            for (chunk, quads) in record[8 * j..].iter_mut().zip(quads) {
-                store(chunk, quads);
+            for (to, quads) in record[8 * j..].iter_mut().zip(quads) {
+                store(to, quads);
             }
         }
         let both = blocks.map(|block| unsafe { F::split_scales(block) });
@@ -134,8 +134,8 @@ unsafe fn pack256<F: Codes256>(rows: &[u8], row_count: usize, panel: &mut Panel)
             let factors = both.map(|(scales, mins)| {
                 if F::HAS_MIN { mins } else { _mm256_mullo_epi16(scales, _mm256_set1_epi16(F::OFFSET)) }
             });
-            for (chunk, pair) in record[layout.sums..].iter_mut().zip(transpose_dwords(factors)) {
-                store(chunk, pair);
+            for (to, pair) in record[layout.sums..].iter_mut().zip(transpose_dwords(factors)) {
+                store(to, pair);
             }
         }
         store_f32(&mut record[layout.d], unsafe { gather_f16(&blocks, F::D_AT) });
@@ -157,19 +157,19 @@ unsafe fn broadcast<T>(at: *const T) -> __m256i {
     _mm256_set1_epi32(unsafe { at.cast::<i32>().read_unaligned() })
 }
 
-/// Adds the products of up to `DEPTH` chunks of codes with the tokens at `x`, each a sum of two in an i16.
+/// Adds the products of up to `DEPTH` vectors of codes with the tokens at `x`, each a sum of two in an i16.
 ///
 /// # Safety
 /// AVX2 must be available, and every token readable for `4 * codes.len()` bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn add_pairs<const SIGNED: bool>(
-    codes: &[Chunk],
+    codes: &[VectorBytes],
     x: [*const i8; TILE_TOKENS],
 ) -> [__m256i; TILE_TOKENS] {
     let mut pairs = [_mm256_setzero_si256(); TILE_TOKENS];
     for (g, codes) in codes.iter().enumerate() {
-        let codes = chunk(codes);
+        let codes = read(codes);
         for (pairs, x) in pairs.iter_mut().zip(x) {
             // SAFETY: by this function's contract.
             let x = unsafe { broadcast(x.add(4 * g)) };
@@ -191,8 +191,8 @@ macro_rules! pairs {
 /// As [`PanelKernel::multiply`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn by_tiles32<F: Codes32>(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]) {
-    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.rows.len())) {
-        for (x, out) in tiles(x.rows, out) {
+    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.acts.len())) {
+        for (x, out) in tiles(x.acts, out) {
             // SAFETY: by this function's contract.
             let dots = unsafe { multiply32::<F>(panel, &x) };
             out.copy_from_slice(&dots[..out.len()]);
@@ -204,8 +204,8 @@ unsafe fn by_tiles32<F: Codes32>(panels: &[Panel], x: Tokens<'_>, out: &mut [[f3
 /// As [`PanelKernel::multiply`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn by_tiles256<F: Codes256>(panels: &[Panel], x: Tokens<'_>, out: &mut [[f32; PANEL_ROWS]]) {
-    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.rows.len())) {
-        for (x, out) in tiles(x.rows, out) {
+    for (panel, out) in panels.iter().zip(out.chunks_exact_mut(x.acts.len())) {
+        for (x, out) in tiles(x.acts, out) {
             // SAFETY: by this function's contract.
             let dots = unsafe { multiply256::<F>(panel, &x) };
             out.copy_from_slice(&dots[..out.len()]);
@@ -231,7 +231,7 @@ unsafe fn multiply32<F: Codes32>(
 ) -> [[f32; PANEL_ROWS]; TILE_TOKENS] {
     let mut acc = [_mm256_setzero_ps(); TILE_TOKENS];
     let mut x_q = x.map(|x| x.q.as_ptr());
-    for (b, record) in panel.chunks().chunks_exact(record32::<F>()).enumerate() {
+    for (b, record) in panel.vectors().chunks_exact(record32::<F>()).enumerate() {
         let mut dots = [_mm256_setzero_si256(); TILE_TOKENS];
         for (step, codes) in record[..8].chunks_exact(F::DEPTH).enumerate() {
             let at = x_q.map(|x| x.wrapping_add(step * 4 * F::DEPTH));
@@ -239,14 +239,14 @@ unsafe fn multiply32<F: Codes32>(
                 *dot = _mm256_add_epi32(*dot, widen_pairs(pairs));
             }
         }
-        let d = chunk_f32(&record[8]);
+        let d = read_f32(&record[8]);
         for (t, acc) in acc.iter_mut().enumerate() {
             // SAFETY: a token has a scale and a sum for each block of the panel.
             let (x_d, x_sum) = unsafe { (*x[t].d.get_unchecked(b), *x[t].sums.get_unchecked(b)) };
             let dot = _mm256_sub_epi32(dots[t], _mm256_set1_epi32(F::OFFSET * i32::from(x_sum)));
             *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, _mm256_set1_ps(x_d)), *acc);
             if F::HAS_MIN {
-                *acc = _mm256_fmadd_ps(chunk_f32(&record[9]), _mm256_set1_ps(x_d * f32::from(x_sum)), *acc);
+                *acc = _mm256_fmadd_ps(read_f32(&record[9]), _mm256_set1_ps(x_d * f32::from(x_sum)), *acc);
             }
         }
         x_q = x_q.map(|x| x.wrapping_add(32));
@@ -264,30 +264,30 @@ unsafe fn multiply256<F: Codes256>(
     let layout = const { Layout256::of::<F>() };
     let mut acc = [_mm256_setzero_ps(); TILE_TOKENS];
     let mut x_q = x.map(|x| x.q.as_ptr());
-    for (b, record) in panel.chunks().chunks_exact(record256::<F>()).enumerate() {
+    for (b, record) in panel.vectors().chunks_exact(record256::<F>()).enumerate() {
         let mut dots = [_mm256_setzero_si256(); TILE_TOKENS];
         let depth = const { if F::DEPTH < F::GROUP / 4 { F::DEPTH } else { F::GROUP / 4 } };
         for (step, codes) in record[..64].chunks_exact(depth).enumerate() {
-            let scale = chunk(&record[layout.scales + step * depth * 4 / F::GROUP]);
+            let scale = read(&record[layout.scales + step * depth * 4 / F::GROUP]);
             let at = x_q.map(|x| x.wrapping_add(step * 4 * depth));
             for (dot, pairs) in dots.iter_mut().zip(pairs!(F, codes, at)) {
                 *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(pairs, scale));
             }
         }
-        let (d, sums) = (chunk_f32(&record[layout.d]), &record[layout.sums..layout.d]);
+        let (d, sums) = (read_f32(&record[layout.d]), &record[layout.sums..layout.d]);
         for (t, acc) in acc.iter_mut().enumerate() {
             let mut sum = _mm256_setzero_si256();
             for (i, factors) in sums.iter().enumerate() {
                 // SAFETY: a token has 16 sums for each superblock of the panel.
                 let pair = unsafe { broadcast(x[t].sums.as_ptr().add(16 * b + 2 * i)) };
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(chunk(factors), pair));
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(read(factors), pair));
             }
             let dot = if F::HAS_MIN { dots[t] } else { _mm256_sub_epi32(dots[t], sum) };
             // SAFETY: a token has a scale for each superblock of the panel.
             let x_d = _mm256_set1_ps(unsafe { *x[t].d.get_unchecked(b) });
             *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, x_d), *acc);
             if F::HAS_MIN {
-                let dmin = _mm256_mul_ps(chunk_f32(&record[layout.d + 1]), x_d);
+                let dmin = _mm256_mul_ps(read_f32(&record[layout.d + 1]), x_d);
                 *acc = _mm256_fnmadd_ps(dmin, _mm256_cvtepi32_ps(sum), *acc);
             }
         }

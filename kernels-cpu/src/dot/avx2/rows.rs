@@ -8,7 +8,7 @@ use super::vector::*;
 use crate::activations::ActRow;
 use crate::dot::PANEL_ROWS;
 
-/// Where each of eight rows starts; rows past the last are the last one again.
+/// Starts of eight rows; rows past the last are the last one again.
 #[inline]
 pub(super) fn row_starts(rows: &[u8], row_count: usize) -> [*const u8; PANEL_ROWS] {
     let row_bytes = rows.len() / row_count;

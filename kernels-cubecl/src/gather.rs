@@ -45,7 +45,7 @@ fn gather_kernel<W: Size>(
 /// The rows `ids[0..n]` (`u32`) of `matrix`, `[n, cols]`. An id past the last row leaves its row as it was allocated.
 pub fn gather<R: Runtime>(gpu: &Gpu<R>, matrix: &DeviceMatrix, ids: &Buffer, n: usize) -> Buffer {
     let y = gpu.empty(n * matrix.cols());
-    let format = matrix.ty().format();
+    let format = Format::of(matrix.ty());
     let planes = matrix.planes();
     let units = n * planes.groups;
     for shard in matrix.shards() {
