@@ -6,7 +6,7 @@
 use crate::format::{Codes, Format, Planes, Scales};
 use cubecl::prelude::*;
 
-/// Where the planes of a row start (see [`Planes`]).
+/// [`Planes`] as a kernel's argument.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Layout {
     /// Groups of eight elements in a row.
@@ -158,7 +158,7 @@ fn high_bits(words: &Array<u32>, plane: u32, group: u32, #[comptime] bits: u32) 
     }
 }
 
-/// What scales the elements of `group`.
+/// The scale of the elements of `group`.
 #[cube]
 pub(crate) fn scale(
     words: &Array<u32>,

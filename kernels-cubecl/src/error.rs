@@ -1,4 +1,4 @@
-//! What can go wrong on a device.
+//! Errors of devices.
 use thiserror::Error;
 
 /// A device that refuses, or fails at, what it was asked for.
@@ -7,7 +7,7 @@ pub enum GpuError {
     /// A buffer that cannot be allocated or bound: refused before the device is asked.
     #[error("{what} needs a buffer of {bytes} bytes, this device allows {limit}")]
     TooLarge {
-        /// What the buffer is for.
+        /// Purpose of the buffer.
         what: String,
         /// Bytes asked for.
         bytes: u64,

@@ -95,7 +95,7 @@ impl BlockType {
         Ok(cols / self.block_len() * self.block_bytes())
     }
 
-    /// How the packed words decode.
+    /// The decoding of the packed words.
     pub(crate) const fn format(self) -> Format {
         let (codes, scales) = match self {
             F32 => (Codes::F32, Scales::One),
@@ -122,14 +122,14 @@ const fn integers(low: u32, high: u32, offset: u32) -> Codes {
     Codes::Integers { low, high, offset }
 }
 
-/// How a packed row decodes: known when a kernel is compiled.
+/// The decoding of a packed row: known when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Format {
     pub(crate) codes: Codes,
     pub(crate) scales: Scales,
 }
 
-/// What an element is before it is scaled.
+/// Codes of elements before they are scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Codes {
     F32,
@@ -145,7 +145,7 @@ pub(crate) enum Codes {
     Iq4,
 }
 
-/// What scales an element, `w = d * q + m`.
+/// Scales of elements, `w = d * q + m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scales {
     /// Nothing.
@@ -163,7 +163,7 @@ pub(crate) enum Scales {
 }
 
 impl Scales {
-    /// Whether there is an `m`.
+    /// True when there is an `m`.
     pub(crate) const fn has_min(self) -> bool {
         matches!(self, Scales::Dm32 | Scales::Bytes32 | Scales::Nibbles16)
     }
@@ -198,7 +198,7 @@ impl Format {
     }
 }
 
-/// Where the planes of a row start, in words.
+/// Starts of the planes of a row, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Planes {
     /// Groups of eight elements, the last one padded with zeros.

@@ -2,14 +2,17 @@
 //! and WebGPU (WGSL).
 //!
 //! The crate knows no Burn: operations take and return device buffers of 32-bit words ([`Buffer`]) on a [`Gpu`].
+//! A device that failed gives errors and never zeros: see [`guard`].
 //! Everything stored is `f32` or `u32` (WGSL has no narrower storage); halves and bytes are unpacked from words.
 pub mod activation;
 pub mod attention;
 mod buffer;
 mod dequant;
 mod error;
+mod failure;
 mod format;
 mod gpu;
+mod grid;
 pub mod kv;
 pub mod linear;
 mod matrix;
@@ -22,6 +25,7 @@ pub mod rows;
 
 pub use buffer::Buffer;
 pub use error::GpuError;
+pub use failure::guard;
 pub use format::BlockType;
 pub use gpu::{Capabilities, Gpu, MatrixUnit, launch_count, read_bytes};
 pub use matrix::DeviceMatrix;

@@ -1,4 +1,4 @@
-//! What a device does at best: the floors that benchmarks stand beside.
+//! The floors that benchmarks stand beside: the best that a device does.
 //!
 //! - Copy: every unit moves one vector of four words, neighbours next to each other. 8 bytes moved per word.
 //! - Matrix units: every plane multiplies fragments that stay in registers, into four sums that do not wait for each
@@ -25,7 +25,7 @@ const SUMS: u32 = 8;
 /// Measured rounds, after one that is not.
 const ROUNDS: usize = 5;
 
-/// What a device does at best.
+/// The best that a device does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Floor {
     /// Bytes read and written per second by a copy.

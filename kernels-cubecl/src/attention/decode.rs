@@ -12,6 +12,7 @@ use super::join::{JOIN_UNITS, join_splits_kernel, join_teams};
 use super::plan::{DECODE_WORDS, DecodeRow};
 use super::team::{State, attend, load_queries};
 use crate::Gpu;
+use crate::grid::MAX_CUBES;
 use crate::kv::KvLayout;
 use cubecl::prelude::*;
 
@@ -27,7 +28,7 @@ const UNIT_ELEMENTS: usize = 32;
 /// Bytes of the splits' results of one launch at most; the rows of larger steps take several.
 const MAX_PARTIAL_BYTES: usize = 64 << 20;
 
-/// What [`decode_kernel`] is compiled for.
+/// Compile-time sizes of [`decode_kernel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     pub layout: KvLayout,
@@ -36,7 +37,7 @@ pub(super) struct Shape {
     pub heads: usize,
     /// Units of a team.
     pub lanes: usize,
-    /// Whether dot products meet by plane shuffles.
+    /// Plane shuffles, and not shared memory, add up dot products.
     pub planes: bool,
 }
 
@@ -62,7 +63,7 @@ impl Shape {
         self.layout.data_words().div_ceil(self.lanes)
     }
 
-    /// Whether word `w` of some unit lies past the end of a row.
+    /// True when word `w` of some unit lies past the end of a row.
     pub fn overhangs(&self, w: usize) -> bool {
         (w + 1) * self.lanes > self.layout.data_words()
     }
@@ -121,9 +122,9 @@ pub(super) fn launch<R: Runtime>(gpu: &Gpu<R>, problem: &Problem) {
     let rows = &problem.plan.decode;
     let mut start = 0;
     while start < rows.len() {
-        // As many rows as the results of their splits fit for; 32768 is within every device's grid.
+        // As many rows as the results of their splits fit for, within a device's grid.
         let mut partials = 0;
-        let fitting = rows[start..].iter().take(32_768).take_while(|row| {
+        let fitting = rows[start..].iter().take(MAX_CUBES).take_while(|row| {
             partials += if row.splits > 1 { row.splits } else { 0 };
             partials <= limit
         });

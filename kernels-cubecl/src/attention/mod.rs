@@ -51,7 +51,7 @@ pub fn paged_attention<R: Runtime>(
     Buffer { len: q.len, ..out }
 }
 
-/// What both kernels work on.
+/// Arguments of both kernels.
 struct Problem<'a> {
     q: &'a Buffer,
     pages: &'a KvPages,

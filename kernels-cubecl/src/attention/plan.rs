@@ -1,4 +1,4 @@
-//! Which rows attend to what: worked out on the host once per step, uploaded in one piece, read by every layer.
+//! The plan of a step's attention: worked out on the host once per step, uploaded in one piece, read by every layer.
 //!
 //! Words of the buffer, in this order:
 //! - per row: start and end of the entries it sees;
@@ -29,7 +29,7 @@ pub struct SequencePlan<'a> {
     pub visible: &'a [Range<u32>],
 }
 
-/// What a step's rows attend to, on the device.
+/// The entries that a step's rows attend to, on the device.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) words: Buffer,
@@ -44,7 +44,7 @@ pub struct Plan {
     pub(super) blocks: usize,
 }
 
-/// What the host keeps of a decode row.
+/// The host's part of a decode row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DecodeRow {
     pub splits: usize,

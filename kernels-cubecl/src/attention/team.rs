@@ -1,10 +1,10 @@
-//! What a team of units makes of its entries: see [`decode`](super::decode).
+//! Scores and sums of a team of units over its entries: see [`decode`](super::decode).
 use super::LOWEST;
 use super::decode::{BATCH, Shape, UNITS};
 use crate::kv::{KvType, element, step};
 use cubecl::prelude::*;
 
-/// What a unit knows of its team's entries so far.
+/// A unit's share of the online softmax over its team's entries so far.
 #[derive(CubeType)]
 pub(super) struct State {
     /// `[heads, unit elements]`, scaled.

@@ -16,7 +16,7 @@ const PLANE_UNITS: u32 = 128;
 /// Units of a cube that adds up in shared memory.
 const SHARED_UNITS: u32 = 64;
 
-/// What is known when the kernel is compiled.
+/// Compile-time constants of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Config {
     format: Format,

@@ -1,6 +1,6 @@
 //! Products with packed matrices: `y = x · Wᵀ`.
 //!
-//! Which kernel runs is read off a table of the device's capabilities and the number of rows of `x`; nothing is tried
+//! The kernel is read off a table of the device's capabilities and the number of rows of `x`; nothing is tried
 //! out at run time.
 //!
 //! | rows of `x` | kernel                                                               |
@@ -97,7 +97,7 @@ impl Span {
     }
 }
 
-/// Where the outputs lie in their allocation.
+/// Places of the outputs in their allocation.
 struct Placement {
     rows: [usize; MAX_SEGMENTS],
     /// First word of each segment.
@@ -118,7 +118,7 @@ impl Placement {
     }
 }
 
-/// What a kernel knows of [`Span`] and [`Placement`].
+/// [`Span`] and [`Placement`] as a kernel's argument.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Outputs {
     /// First row of the shard, its place among the rows asked for, and how many there are.
