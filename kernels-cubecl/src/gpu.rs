@@ -1,7 +1,9 @@
 //! A device and what it can do.
 use crate::buffer::Buffer;
 use crate::error::GpuError;
+use crate::failure;
 use cubecl::client::ComputeClient;
+use cubecl::device::{Device, DeviceId};
 use cubecl::features::{MmaConfig, Plane, TypeUsage};
 use cubecl::ir::{DeviceProperties, ElemType, FloatKind};
 use cubecl::prelude::*;
@@ -60,6 +62,7 @@ const MAX_BUFFER: u64 = 1 << 30;
 pub struct Gpu<R: Runtime> {
     /// The runtime's queue.
     pub client: ComputeClient<R>,
+    device: DeviceId,
     caps: Capabilities,
 }
 
@@ -85,8 +88,15 @@ pub fn read_bytes() -> u64 {
 }
 
 impl<R: Runtime> Gpu<R> {
-    /// The device behind `client`, with what it reports.
-    pub fn new(client: ComputeClient<R>) -> Self {
+    /// The queue of `device`, which is started at its first use.
+    pub fn open(device: &R::Device) -> Self {
+        failure::watch();
+        Self::new(R::client(device), device)
+    }
+
+    /// The device behind `client`, with the capabilities it reports.
+    pub fn new(client: ComputeClient<R>, device: &R::Device) -> Self {
+        failure::watch();
         let properties = client.properties();
         let hardware = &properties.hardware;
         let fixed = hardware.plane_size_min == hardware.plane_size_max;
@@ -99,17 +109,25 @@ impl<R: Runtime> Gpu<R> {
             shared_memory: hardware.max_shared_memory_size,
             matrix: MatrixUnit::new(properties, plane),
         };
-        Self { client, caps }
+        Self { client, device: device.to_id(), caps }
     }
 
     /// The same device with other capabilities, to choose a variant that it would not choose itself.
     pub fn with_capabilities(&self, caps: Capabilities) -> Self {
-        Self { client: self.client.clone(), caps }
+        Self { caps, ..self.clone() }
     }
 
     /// Capabilities that decide between the variants of a kernel.
     pub fn caps(&self) -> Capabilities {
         self.caps
+    }
+
+    /// [`guard`](crate::guard) for this device.
+    ///
+    /// # Errors
+    /// Those of `work`, and [`GpuError::Device`].
+    pub fn guard<T, E: From<GpuError>>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        failure::guard(self.device, work)
     }
 
     /// Uninitialised memory for an intermediate result.
@@ -144,10 +162,10 @@ impl<R: Runtime> Gpu<R> {
     /// [`GpuError::Device`] when the device failed at anything since the last look.
     pub fn read(&self, buffer: &Buffer) -> Result<Vec<u32>, GpuError> {
         READ.set(READ.get() + 4 * buffer.len as u64);
-        let bytes = self
-            .client
-            .read_one(buffer.handle.clone())
-            .map_err(|error| GpuError::Device(error.to_string()))?;
+        let bytes = self.guard(|| {
+            let bytes = self.client.read_one(buffer.handle.clone());
+            bytes.map_err(|error| GpuError::Device(error.to_string()))
+        })?;
         Ok(u32::from_bytes(&bytes)[..buffer.len].to_vec())
     }
 
@@ -159,17 +177,20 @@ impl<R: Runtime> Gpu<R> {
         Ok(self.read(buffer)?.into_iter().map(f32::from_bits).collect())
     }
 
+    /// Waits until the device has done everything.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn wait(&self) -> Result<(), GpuError> {
+        self.guard(|| {
+            let done = cubecl::future::block_on(self.client.sync());
+            done.map_err(|error| GpuError::Device(error.to_string()))
+        })
+    }
+
     /// The client to launch a kernel on; counts the launch.
     pub(crate) fn launch(&self) -> &ComputeClient<R> {
         LAUNCHES.set(LAUNCHES.get() + 1);
         &self.client
-    }
-}
-
-impl<R: Runtime> Gpu<R> {
-    /// `cubes` cubes as a grid within the limit of 65535 in each dimension; the last row may have cubes too many.
-    pub(crate) fn grid(&self, cubes: usize) -> CubeCount {
-        let x = cubes.clamp(1, 32_768);
-        CubeCount::Static(x as u32, cubes.div_ceil(x).max(1) as u32, 1)
     }
 }

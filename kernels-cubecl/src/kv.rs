@@ -57,7 +57,7 @@ impl KvPages {
     ///
     /// # Errors
     /// [`GpuError::TooLarge`] when the device binds no buffer for both keys and values, [`GpuError::Invalid`] when
-    /// there is no such layout.
+    /// there is no such layout, [`GpuError::Device`] when the device failed.
     pub fn new<R: Runtime>(gpu: &Gpu<R>, layout: KvLayout, n_blocks: usize) -> Result<Self, GpuError> {
         check(layout)?;
         let words = n_blocks.saturating_mul(layout.block_words()).min(u32::MAX as usize);
@@ -67,20 +67,7 @@ impl KvPages {
             let what = format!("a layer's KV cache of {n_blocks} blocks");
             return Err(GpuError::TooLarge { what, bytes, limit });
         }
-        let pool = gpu
-            .client
-            .memory_persistent_allocation((), |()| gpu.empty(v_start + words))
-            .map_err(|error| GpuError::Device(error.to_string()))?;
-        // SAFETY: units past the end do nothing.
-        unsafe {
-            zero_kernel::launch_unchecked::<R>(
-                gpu.launch(),
-                gpu.grid(pool.len.div_ceil(ZERO_UNITS as usize)),
-                CubeDim { x: ZERO_UNITS, y: 1, z: 1 },
-                pool.arg(),
-                pool.len as u32,
-            );
-        }
+        let pool = gpu.guard(|| zeroed(gpu, v_start + words))?;
         let (k, v) = (pool.slice(0, words), pool.slice(v_start, words));
         Ok(Self { k, v, layout, pool: Some((pool, v_start)) })
     }
@@ -95,6 +82,26 @@ impl KvPages {
     pub fn n_blocks(&self) -> usize {
         self.k.len / self.layout.block_words()
     }
+}
+
+/// Memory of zeros that lasts; the device has made them.
+fn zeroed<R: Runtime>(gpu: &Gpu<R>, words: usize) -> Result<Buffer, GpuError> {
+    let pool = gpu
+        .client
+        .memory_persistent_allocation((), |()| gpu.empty(words))
+        .map_err(|error| GpuError::Device(error.to_string()))?;
+    // SAFETY: units past the end do nothing.
+    unsafe {
+        zero_kernel::launch_unchecked::<R>(
+            gpu.launch(),
+            gpu.grid(words.div_ceil(ZERO_UNITS as usize)),
+            CubeDim { x: ZERO_UNITS, y: 1, z: 1 },
+            pool.arg(),
+            words as u32,
+        );
+    }
+    gpu.wait()?;
+    Ok(pool)
 }
 
 /// Units of a cube that zeroes.

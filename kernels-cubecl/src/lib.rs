@@ -2,15 +2,18 @@
 //! and WebGPU (WGSL).
 //!
 //! The crate knows no Burn: operations take and return device buffers of 32-bit words ([`Buffer`]) on a [`Gpu`].
+//! A device that failed gives errors and never zeros: see [`guard`].
 //! Everything stored is `f32` or `u32` (WGSL has no narrower storage); halves and bytes are unpacked from words.
 pub mod activation;
 pub mod attention;
 mod buffer;
 mod dequant;
 mod error;
+mod failure;
 mod format;
 pub mod gather;
 mod gpu;
+mod grid;
 pub mod kv;
 pub mod linear;
 mod matrix;
@@ -23,6 +26,7 @@ pub mod rope;
 pub use buffer::Buffer;
 pub use ember_formats::GgmlType as BlockType;
 pub use error::GpuError;
+pub use failure::guard;
 pub use gpu::{Capabilities, Gpu, MatrixUnit, launch_count, read_bytes};
 pub use matrix::DeviceMatrix;
 pub use pack::pack_rows;

@@ -21,7 +21,7 @@ pub struct DeviceMatrix {
 pub(crate) struct Shard {
     /// The packed rows.
     pub(crate) words: Buffer,
-    /// The first of them.
+    /// The number of the first.
     pub(crate) first: usize,
     /// Their number.
     pub(crate) rows: usize,
@@ -69,9 +69,11 @@ impl DeviceMatrix {
         }
         let rows = parts.iter().map(|part| part.len() / row_bytes).sum();
         let planes = Planes::new(ty, cols);
-        let matrix = Self { ty, rows, cols, planes, shards: allocate(gpu, what, rows, planes.words)? };
-        matrix.fill(gpu, parts, row_bytes, progress)?;
-        Ok(matrix)
+        gpu.guard(|| {
+            let matrix = Self { ty, rows, cols, planes, shards: allocate(gpu, what, rows, planes.words)? };
+            matrix.fill(gpu, parts, row_bytes, progress)?;
+            Ok(matrix)
+        })
     }
 
     /// Sends the rows of `parts` to their places.
@@ -96,7 +98,7 @@ impl DeviceMatrix {
                 in_flight += 4 * packed.len();
                 copy(gpu, packed, shard, (row - shard.first) * self.planes.words);
                 if in_flight >= IN_FLIGHT {
-                    wait(gpu)?;
+                    gpu.wait()?;
                     in_flight = 0;
                 }
                 progress(piece.len() as u64);
@@ -104,7 +106,7 @@ impl DeviceMatrix {
                 rest = tail;
             }
         }
-        wait(gpu)
+        gpu.wait()
     }
 
     /// Storage of the elements in the file.
@@ -171,9 +173,4 @@ fn copy<R: Runtime>(gpu: &Gpu<R>, words: Vec<u32>, shard: &Shard, start: usize) 
             len as u32,
         );
     }
-}
-
-/// Waits until the device has done everything.
-fn wait<R: Runtime>(gpu: &Gpu<R>) -> Result<(), GpuError> {
-    cubecl::future::block_on(gpu.client.sync()).map_err(|error| GpuError::Device(error.to_string()))
 }

@@ -7,6 +7,7 @@
 //! power of two from `k` on) and halves the number of groups by taking the better of two candidates at a time, until one
 //! group is left; it joins the next tile. With `k = 1` this is a tree of maxima. What the cubes of a row keep is merged by
 //! one more cube in a second launch. Moved: `4 * rows * vocab` bytes in; the rest is small.
+use crate::grid::Grid;
 use crate::{Buffer, Gpu};
 use cubecl::prelude::*;
 
@@ -104,16 +105,20 @@ fn top_of_tile(keys: &mut SharedMemory<u32>, ids: &mut SharedMemory<u32>, width:
 fn top_k_kernel(
     candidates: &Array<u32>,
     picked: &mut Array<u32>,
+    grid: Grid,
     len: u32,
     span: u32,
     width: u32,
     keep: u32,
     #[comptime] pairs: bool,
 ) {
+    if grid.row() >= grid.rows {
+        terminate!();
+    }
     let mut keys = SharedMemory::<u32>::new(TILE as usize);
     let mut ids = SharedMemory::<u32>::new(TILE as usize);
-    let row = CUBE_POS_Y as usize;
-    let mut begin = CUBE_POS_X * span;
+    let row = grid.row() as usize;
+    let mut begin = grid.column() * span;
     let end = min(begin + span, len);
     let first = begin;
     while begin < end {
@@ -146,8 +151,8 @@ fn top_k_kernel(
         begin += TILE - width;
     }
     if UNIT_POS < keep {
-        let at =
-            2 * ((row * CUBE_COUNT_X as usize + CUBE_POS_X as usize) * keep as usize + UNIT_POS as usize);
+        // Cubes are numbered row by row.
+        let at = 2 * (CUBE_POS * keep as usize + UNIT_POS as usize);
         picked[at] = ids[UNIT_POS as usize];
         picked[at + 1] = key_bits(keys[UNIT_POS as usize]);
     }
@@ -186,16 +191,18 @@ fn launch<R: Runtime>(
     pairs: bool,
 ) -> Buffer {
     let cubes = len.div_ceil(span).max(1);
+    let grid = Grid::of(cubes, rows);
     let picked = gpu.empty(rows * cubes * k * 2);
     // SAFETY: candidates are read below `len` within their row; every cube writes its own `k` pairs, and `k` is at most
     // the width, so that they exist.
     unsafe {
         top_k_kernel::launch_unchecked::<R>(
             gpu.launch(),
-            CubeCount::Static(cubes as u32, rows as u32, 1),
+            grid.count(gpu),
             CubeDim { x: UNITS, y: 1, z: 1 },
             candidates.arg(),
             picked.arg(),
+            grid.arg(),
             len as u32,
             span as u32,
             k.next_power_of_two() as u32,

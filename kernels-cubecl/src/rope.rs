@@ -6,6 +6,7 @@
 //!
 //! Work: one cube of 64 units per row and head (of queries, keys and values), which holds the head in shared memory:
 //! every element is read once and written once, keys and values straight into their pages.
+use crate::grid::Grid;
 use crate::kv::{KvLayout, KvPages, store_row};
 use crate::norm::cube_sum;
 use crate::{Buffer, Gpu, GpuError};
@@ -65,7 +66,7 @@ pub struct HeadInput<'a> {
     pub v: &'a Buffer,
     /// RMSNorm of single heads: weights of the queries and of the keys, `[d]` each, and epsilon.
     pub norms: Option<(&'a Buffer, &'a Buffer, f32)>,
-    /// Which elements are rotated together.
+    /// Pairs of elements that are rotated together.
     pub pairing: Pairing,
 }
 
@@ -92,14 +93,18 @@ fn heads_kernel(
     k_norm: &Array<f32>,
     rotated_q: &mut Array<f32>,
     pool: &mut Array<u32>,
+    grid: Grid,
     v_start: u32,
     eps: f32,
     #[comptime] shape: Shape,
 ) {
+    if grid.row() >= grid.rows {
+        terminate!();
+    }
     let dim = comptime!(shape.layout.head_dim);
     let (n_heads, n_kv_heads) = comptime!((shape.n_heads, shape.layout.n_kv_heads));
-    let row = CUBE_POS_Y as usize;
-    let part_head = CUBE_POS_X as usize;
+    let row = grid.row() as usize;
+    let part_head = grid.column() as usize;
     let record = row * comptime!(2 + shape.rotated);
     let mut head = SharedMemory::<f32>::new(dim);
 
@@ -224,12 +229,13 @@ pub fn rotate_and_write<R: Runtime>(
         pairing: input.pairing,
         norms: input.norms.is_some(),
     };
+    let grid = Grid::of(n_heads + 2 * n_kv_heads, table.rows);
     // SAFETY: a cube is a row and one of its heads, whose elements lie within the buffers by the checks above; the
     // norm's weights are only read where there are some.
     unsafe {
         heads_kernel::launch_unchecked::<R>(
             gpu.launch(),
-            CubeCount::Static((n_heads + 2 * n_kv_heads) as u32, table.rows as u32, 1),
+            grid.count(gpu),
             CubeDim { x: UNITS, y: 1, z: 1 },
             input.q.arg(),
             input.k.arg(),
@@ -239,6 +245,7 @@ pub fn rotate_and_write<R: Runtime>(
             k_norm.arg(),
             rotated_q.arg(),
             pool.arg(),
+            grid.arg(),
             *v_start as u32,
             eps,
             shape,

@@ -82,11 +82,24 @@ impl<B: Backend> Decoder<B> {
         device: &B::Device,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ModelError> {
-        let weights = Weights::new(checkpoint, format, device, progress);
+        B::guard(device, || {
+            let weights = Weights::new(checkpoint, format, device, progress);
+            let model = Self::build(&weights, checkpoint, config)?;
+            // Memory that the uploads passed through.
+            B::memory_cleanup(device);
+            Ok(model)
+        })
+    }
+
+    fn build(
+        weights: &Weights<'_, B>,
+        checkpoint: &Checkpoint,
+        config: ModelConfig,
+    ) -> Result<Self, ModelError> {
         let freq_factors = checkpoint.opt_tensor("rope_freqs.weight").map(|tensor| tensor.to_f32());
         let rope = Rope::new(&config.rope, freq_factors.as_deref());
         let shape = BlockShape::from(&config);
-        let blk = (0..config.n_layers).map(|i| Block::load(&weights, &shape, &format!("blk.{i}")));
+        let blk = (0..config.n_layers).map(|i| Block::load(weights, &shape, &format!("blk.{i}")));
         Ok(Self {
             token_embd: weights.embedding("token_embd")?,
             blk: blk.collect::<Result<_, _>>()?,
@@ -142,8 +155,18 @@ impl<B: Backend> Decoder<B> {
     /// Runs one flat batch against the paged cache and returns the rows that are wanted.
     ///
     /// # Errors
-    /// [`ModelError::InvalidBatch`] when the batch contradicts itself, the model or the cache.
+    /// [`ModelError::InvalidBatch`] when the batch contradicts itself, the model or the cache, [`ModelError::Device`] when
+    /// the device failed.
     pub fn step(
+        &self,
+        batch: &Batch,
+        cache: &mut KvCache,
+        device: &B::Device,
+    ) -> Result<StepOutput<B>, ModelError> {
+        B::guard(device, || self.step_on(batch, cache, device))
+    }
+
+    fn step_on(
         &self,
         batch: &Batch,
         cache: &mut KvCache,

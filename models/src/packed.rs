@@ -46,6 +46,12 @@ impl PackedMatrix {
         Self { device: Some(device), ..self }
     }
 
+    /// Gives the pages of the mapped file back to the system, once the matrix is read from elsewhere. They are read
+    /// again should they be asked for.
+    pub fn release(&self) {
+        self.bytes.release();
+    }
+
     /// Its place in device memory, if it has one.
     pub fn device(&self) -> Option<&DeviceRows> {
         self.device.as_ref()

@@ -70,14 +70,23 @@ impl<B: Backend> Pixtral<B> {
         device: &B::Device,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ModelError> {
-        let weights = Weights::new(projector, format, device, progress);
+        B::guard(device, || {
+            let weights = Weights::new(projector, format, device, progress);
+            let model = Self::build(&weights, config)?;
+            // Memory that the uploads passed through.
+            B::memory_cleanup(device);
+            Ok(model)
+        })
+    }
+
+    fn build(weights: &Weights<'_, B>, config: PixtralConfig) -> Result<Self, ModelError> {
         let shape = BlockShape::from(&config);
-        let blk = (0..config.n_layers).map(|i| Block::load(&weights, &shape, &format!("v.blk.{i}")));
+        let blk = (0..config.n_layers).map(|i| Block::load(weights, &shape, &format!("v.blk.{i}")));
         Ok(Self {
             patch_conv: weights.linear("v.patch_conv")?,
             encoder_norm: weights.rms_norm("v.encoder_norm", config.norm_eps)?,
             blk: blk.collect::<Result<_, _>>()?,
-            mm: MultiModalProjector::load(&weights, &config)?,
+            mm: MultiModalProjector::load(weights, &config)?,
             config,
         })
     }
@@ -93,11 +102,14 @@ impl<B: Backend> Pixtral<B> {
     /// `[cells of all images, text hidden]`.
     ///
     /// # Errors
-    /// [`ModelError::InvalidImage`] when an image's pixels do not agree with its grid.
+    /// [`ModelError::InvalidImage`] when an image's pixels do not agree with its grid, [`ModelError::Device`] when the
+    /// device failed.
     pub fn forward(&self, images: &[PixelValues], device: &B::Device) -> Result<Tensor<B, 2>, ModelError> {
-        let x = self.tower(images, device)?;
-        let grids: Vec<ImageGrid> = images.iter().map(|image| image.grid).collect();
-        Ok(self.mm.forward(x, &grids))
+        B::guard(device, || {
+            let x = self.tower(images, device)?;
+            let grids: Vec<ImageGrid> = images.iter().map(|image| image.grid).collect();
+            Ok(self.mm.forward(x, &grids))
+        })
     }
 
     /// What the last block leaves of every patch, before the projector.
@@ -109,7 +121,7 @@ impl<B: Backend> Pixtral<B> {
     /// As [`forward`](Self::forward).
     pub fn tower(&self, images: &[PixelValues], device: &B::Device) -> Result<Tensor<B, 2>, ModelError> {
         images.iter().try_for_each(|image| check(image, self.config.cell_size()))?;
-        Ok(self.tower_at(images, rope_table(&self.config, images, device), device))
+        B::guard(device, || Ok(self.tower_at(images, rope_table(&self.config, images, device), device)))
     }
 
     /// [`tower`](Self::tower) with the rotary angles of the patches given, for experiments; images are not checked.

@@ -1,15 +1,20 @@
 //! The models on a Vulkan device: every operation against its definition, and whole models against Hugging Face.
 mod common;
 
+use burn::tensor::{Tensor, TensorData};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime;
+use burn_ndarray::NdArray;
 use burn_wgpu::WgpuRuntime;
 use common::golden::{self, EXACT, load, reference, worst_position};
 use common::invariance;
+use common::synthetic::{self, Size};
 use common::vision;
 use ember_kernels_cubecl::read_bytes;
-use ember_models::backend::{Backend, conformance};
-use ember_models::{Batch, KvCache, KvType};
+use ember_loaders::checkpoint::{Checkpoint, TensorSource};
+use ember_models::backend::{Backend, conformance, read};
+use ember_models::{Batch, Decoder, KvCache, KvType, WeightFormat};
+use std::path::Path;
 
 type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
@@ -73,6 +78,60 @@ fn decode_equals_prefill_for_every_length_up_to_260() {
 #[test]
 fn a_batch_of_sequences_equals_each_alone() {
     invariance::batch_equals_single::<B>(close);
+}
+
+/// The norms of the heads take 65,536 cubes, one more than a grid has in one direction.
+#[test]
+fn a_forward_of_many_rows_equals_the_cpu() {
+    let size = Size { heads: 16, kv_heads: 8, head_dim: 8, context: 1024, ..Size::SMALL };
+    let checkpoint = synthetic::checkpoint_of(false, &size);
+    let tokens: Vec<i64> = invariance::tokens(4 * 1024).into_iter().map(i64::from).collect();
+    let (gpu, cpu) = (forward::<B>(&checkpoint, &tokens), forward::<NdArray>(&checkpoint, &tokens));
+    let error = common::max_relative(&gpu, &cpu);
+    assert!(error < 1e-4, "{error}");
+}
+
+/// Logits of four sequences side by side, without a cache.
+fn forward<B: Backend>(checkpoint: &Checkpoint, tokens: &[i64]) -> Vec<f32> {
+    let device = Default::default();
+    let model = Decoder::<B>::load(checkpoint, WeightFormat::Packed, &device).expect("a whole checkpoint");
+    let tokens = Tensor::from_data(TensorData::new(tokens.to_vec(), [4, tokens.len() / 4]), &device);
+    read(model.forward(tokens)).expect("a healthy device")
+}
+
+#[test]
+fn the_file_is_given_back_once_its_weights_are_placed() {
+    const VOCAB: usize = 32_768;
+    let name = "placed_weights.gguf";
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let file = synthetic::gguf(false, &Size { vocab: VOCAB, ..Size::SMALL }).expect("writing to memory");
+    std::fs::write(&path, &file).expect("a temporary file");
+    let checkpoint = Checkpoint::open(&path).expect("a whole checkpoint");
+    let embedding = checkpoint.tensor("token_embd.weight").expect("the largest tensor, beside the head");
+    let first = embedding.to_f32();
+    assert!(resident_bytes(name) >= file.len() / 3, "read, but not resident");
+    let model = Decoder::<B>::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("it fits");
+    let resident = resident_bytes(name);
+    assert!(resident < file.len() / 10, "{resident} of {} bytes stayed", file.len());
+    // The file is still there for whoever reads it.
+    assert_eq!(embedding.to_f32(), first);
+    drop((model, checkpoint));
+    std::fs::remove_file(path).expect("the file is ours");
+}
+
+/// Bytes of the mappings of the file called `name` that are in memory.
+fn resident_bytes(name: &str) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
+    let mut inside = false;
+    let mut total = 0;
+    for line in maps.lines() {
+        if line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase()) {
+            inside = line.ends_with(name);
+        } else if let Some(kib) = line.strip_prefix("Rss:").filter(|_| inside) {
+            total += 1024 * kib.trim().trim_end_matches(" kB").parse::<usize>().expect("a number");
+        }
+    }
+    total
 }
 
 /// Decode steps of one sequence of the synthetic model from `kv_start` on; `each` is called after every step.

@@ -20,7 +20,7 @@ where
     B: Backend<Device = R::Device>,
 {
     // Whether the products use matrix units.
-    let has_matrix_units = Gpu::<R>::new(R::client(device)).caps().matrix.is_some();
+    let has_matrix_units = Gpu::<R>::open(device).caps().matrix.is_some();
     let report = &mut |finding: conformance::Finding| report(finding.holds(), finding.to_string());
     conformance::operations::<B>(device, report)?;
     for (seed, ty) in GgmlType::ALL.into_iter().enumerate() {

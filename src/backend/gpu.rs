@@ -1,8 +1,5 @@
-//! What the GPU backends share: CubeCL's configuration, what a device reports, and failures on its thread.
-use super::encoder::PixtralEncoder;
+//! The common part of the GPU backends: CubeCL's configuration and the properties of a device.
 use super::{Floor, Placed, PlacementOptions, load_on};
-use crate::engine::vision::ImageEncoder;
-use crate::engine::{EngineError, Runner, RunnerOutput};
 use anyhow::Result;
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
@@ -10,15 +7,11 @@ use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
 use burn_cubecl::cubecl::config::cache::CacheConfig;
 use burn_cubecl::cubecl::features::Plane;
 use ember_kernels_cubecl::{Gpu, probe};
-use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
-use ember_loaders::image::PixelValues;
-use ember_loaders::projector::{PixtralConfig, Projector};
+use ember_loaders::checkpoint::Checkpoint;
 use ember_models::backend::Backend;
-use ember_models::{Batch, ModelError};
 use indicatif::BinaryBytes;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rows of a prefill step: enough to keep the matrix units busy.
@@ -31,49 +24,19 @@ pub fn place<B: Backend>(
     (device, name): (B::Device, String),
     progress: &mut dyn FnMut(u64),
 ) -> Result<Placed> {
-    let load = || load_on::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
-    let runner = Box::new(Watched(watched_load::<B, _>(&device, load)?));
+    let runner = load_on::<B>(checkpoint, options, device, PREFILL_ROWS, progress)?;
     Ok(Placed { runner, device: name, compiles_kernels: true })
-}
-
-/// See [`place_projector`](super::place_projector).
-pub fn place_projector<B: Backend>(
-    projector: &Projector,
-    device: B::Device,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Box<dyn ImageEncoder>> {
-    let load = || PixtralEncoder::<B>::load(projector, device.clone(), progress);
-    Ok(Box::new(Watched(watched_load::<B, _>(&device, load)?)))
-}
-
-/// Loads something onto a device, whose thread may fail without telling.
-fn watched_load<B: Backend, T>(device: &B::Device, load: impl FnOnce() -> Result<T>) -> Result<T> {
-    let loading = AssertUnwindSafe(|| {
-        let loaded = load();
-        // What the uploads passed through.
-        B::memory_cleanup(device);
-        loaded
-    });
-    // What happened on the device's thread says more than what it led to.
-    match (catch_unwind(loading), device_failure()) {
-        (_, Some(error)) => Err(error.into()),
-        (Ok(loaded), None) => loaded,
-        (Err(panic), None) => resume_unwind(panic),
-    }
 }
 
 /// See [`floor`](super::floor).
 pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor> {
-    let floor = probe::floor(&Gpu::<R>::new(R::client(device)));
-    if let Some(error) = device_failure() {
-        return Err(error.into());
-    }
-    let probe::Floor { copy_bytes_per_second, operations_per_second } = floor?;
+    let probe::Floor { copy_bytes_per_second, operations_per_second } =
+        probe::floor(&Gpu::<R>::open(device))?;
     Ok(Floor { bytes_per_second: copy_bytes_per_second, operations_per_second })
 }
 
-/// Prepares CubeCL before its first use: compiled kernels go to a cache on disk, and a panic on a device's thread is kept
-/// for [`Watched`]. A `cubecl.toml` in the current folder or above it goes first.
+/// Prepares CubeCL before its first use: compiled kernels go to a cache on disk. A `cubecl.toml` in the current folder or
+/// above it goes first.
 pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -83,7 +46,6 @@ pub fn prepare() {
             config.compilation.cache = kernel_cache().map(CacheConfig::File);
         }
         CubeClRuntimeConfig::set(config);
-        keep_device_panics();
     });
 }
 
@@ -122,88 +84,7 @@ fn forget_old_builds(all: &Path) {
     }
 }
 
-/// The first panic on a device's thread.
-static DEVICE_PANIC: Mutex<Option<String>> = Mutex::new(None);
-
-/// CubeCL runs a device on a thread of its own, called DSD or DSU and a number. When that thread panics (an allocation that
-/// the driver refuses, a kernel that it does not compile), the caller reads zeros and goes on; so the message is kept, and
-/// [`Watched`] looks for it. What the callers' threads panic about after that is only its consequence.
-fn keep_device_panics() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let on_device = std::thread::current().name().is_some_and(|name| name.starts_with("DS"));
-        let mut kept = DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-        if on_device {
-            kept.get_or_insert(panic.payload_as_str().unwrap_or("unknown failure").to_owned());
-        } else if kept.is_none() {
-            drop(kept);
-            report(panic);
-        }
-    }));
-}
-
-/// What went wrong on a device's thread, if something did.
-fn device_failure() -> Option<ModelError> {
-    let panic = DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-    panic.as_ref().map(|message| ModelError::Device(format!("the device failed: {message}")))
-}
-
-/// A runner or encoder whose work fails when the device's thread did.
-struct Watched<T: ?Sized>(Box<T>);
-
-impl<T: ?Sized> Watched<T> {
-    fn run<O>(&mut self, work: impl FnOnce(&mut T) -> Result<O, EngineError>) -> Result<O, EngineError> {
-        // After a failure nothing of the model is used again, whatever state the panic left it in.
-        let output = catch_unwind(AssertUnwindSafe(|| work(&mut self.0)));
-        match (device_failure(), output) {
-            (Some(error), _) => Err(error.into()),
-            (None, Ok(output)) => output,
-            (None, Err(panic)) => resume_unwind(panic),
-        }
-    }
-}
-
-impl ImageEncoder for Watched<dyn ImageEncoder> {
-    fn config(&self) -> &PixtralConfig {
-        self.0.config()
-    }
-
-    fn encode(&mut self, image: &PixelValues) -> Result<Vec<f32>, EngineError> {
-        self.run(|encoder| encoder.encode(image))
-    }
-}
-
-impl Runner for Watched<dyn Runner> {
-    fn config(&self) -> &ModelConfig {
-        self.0.config()
-    }
-
-    fn block_len(&self) -> usize {
-        self.0.block_len()
-    }
-
-    fn n_blocks(&self) -> usize {
-        self.0.n_blocks()
-    }
-
-    fn kv_bytes(&self) -> usize {
-        self.0.kv_bytes()
-    }
-
-    fn prefill_rows(&self) -> usize {
-        self.0.prefill_rows()
-    }
-
-    fn max_logits_rows(&self) -> usize {
-        self.0.max_logits_rows()
-    }
-
-    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
-        self.run(|runner| runner.step(batch))
-    }
-}
-
-/// What a device reports, one fact per line.
+/// The properties that a device reports, one fact per line.
 pub fn facts<R: Runtime>(client: &ComputeClient<R>) -> Vec<String> {
     let properties = client.properties();
     let (hardware, features) = (&properties.hardware, &properties.features);

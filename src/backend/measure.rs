@@ -22,7 +22,7 @@ pub fn measure<R: Runtime>(device: &R::Device, report: &mut dyn FnMut(String)) -
     let floor = gpu::floor::<R>(device)?;
     let (bytes, operations) = (floor.bytes_per_second, floor.operations_per_second);
     report(format!("copy {:.0} GB/s; matrix units or f32 {:.2} TFLOP/s", bytes / 1e9, operations / 1e12));
-    let gpu = Gpu::<R>::new(R::client(device));
+    let gpu = Gpu::<R>::open(device);
     let affordable = operations * MOST_SECONDS / (2 * TOKENS[2] * COLS) as f64;
     let n = (affordable as usize).clamp(64, MOST_ROWS);
     for ty in [GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K] {

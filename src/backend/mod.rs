@@ -363,12 +363,12 @@ pub fn place_projector(
         #[cfg(feature = "cuda")]
         BackendKind::Cuda => {
             let (device, _) = cuda::open(options.device)?;
-            gpu::place_projector::<cuda::Cuda>(projector, device, progress)
+            encoder::PixtralEncoder::<cuda::Cuda>::load(projector, device, progress)
         }
         #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
             let (device, _) = wgpu::open(options.backend, options.device)?;
-            gpu::place_projector::<wgpu::Wgpu>(projector, device, progress)
+            encoder::PixtralEncoder::<wgpu::Wgpu>::load(projector, device, progress)
         }
         #[cfg(feature = "ndarray")]
         BackendKind::Ndarray => {

@@ -12,6 +12,7 @@ use super::join::{JOIN_UNITS, join_splits_kernel, join_teams};
 use super::plan::{DECODE_WORDS, DecodeRow};
 use super::team::{State, attend, load_queries};
 use crate::Gpu;
+use crate::grid::MAX_CUBES;
 use crate::kv::{KvLayout, data_words, per_word};
 use cubecl::prelude::*;
 
@@ -121,9 +122,9 @@ pub(super) fn launch<R: Runtime>(gpu: &Gpu<R>, problem: &Problem) {
     let rows = &problem.plan.decode;
     let mut start = 0;
     while start < rows.len() {
-        // As many rows as the results of their splits fit for; 32768 is within every device's grid.
+        // As many rows as the results of their splits fit for, within a device's grid.
         let mut partials = 0;
-        let fitting = rows[start..].iter().take(32_768).take_while(|row| {
+        let fitting = rows[start..].iter().take(MAX_CUBES).take_while(|row| {
             partials += if row.splits > 1 { row.splits } else { 0 };
             partials <= limit
         });

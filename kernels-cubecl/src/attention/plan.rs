@@ -1,4 +1,4 @@
-//! Which rows attend to what: worked out on the host once per step, uploaded in one piece, read by every layer.
+//! The plan of a step's attention: worked out on the host once per step, uploaded in one piece, read by every layer.
 //!
 //! Words of the buffer, in this order:
 //! - per row: start and end of the entries it sees;

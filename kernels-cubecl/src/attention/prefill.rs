@@ -14,6 +14,7 @@ use super::join::quotient;
 use super::plan::{TILE_ROWS, TILE_WORDS};
 use super::{LOWEST, Problem};
 use crate::Gpu;
+use crate::grid::MAX_CUBES;
 use crate::kv::{KvLayout, data_words, element, per_word, step};
 use cubecl::prelude::*;
 
@@ -391,25 +392,30 @@ fn write(
 
 /// Attention of the plan's tiles.
 pub(super) fn launch<R: Runtime>(gpu: &Gpu<R>, problem: &Problem) {
-    let &Problem { q, pages, plan, scale, n_heads, out } = problem;
-    if plan.tiles == 0 {
-        return;
-    }
+    let &Problem { pages, plan, n_heads, .. } = problem;
     let shape = Shape::new(pages.layout, n_heads, gpu.caps().shared_memory);
+    for start in (0..plan.tiles).step_by(MAX_CUBES) {
+        launch_tiles(gpu, problem, shape, start, MAX_CUBES.min(plan.tiles - start));
+    }
+}
+
+/// Attention of `tiles` tiles from number `start` on.
+fn launch_tiles<R: Runtime>(gpu: &Gpu<R>, problem: &Problem, shape: Shape, start: usize, tiles: usize) {
+    let &Problem { q, pages, plan, scale, n_heads, out } = problem;
     let parts = TILE_ROWS / shape.rows;
     // SAFETY: rows, entries and blocks lie within the buffers: `Plan::new` and `paged_attention` have checked them. A
     // unit's queries, entries and vectors stay within shared memory, and it writes none past the tile.
     unsafe {
         prefill_kernel::launch_unchecked::<R>(
             gpu.launch(),
-            CubeCount::Static(plan.tiles as u32, (n_heads / shape.heads) as u32, parts as u32),
+            CubeCount::Static(tiles as u32, (n_heads / shape.heads) as u32, parts as u32),
             CubeDim { x: UNITS as u32, y: 1, z: 1 },
             q.arg(),
             pages.k.arg(),
             pages.v.arg(),
             plan.words.arg(),
             out.arg(),
-            plan.tiles_start as u32,
+            (plan.tiles_start + start * TILE_WORDS) as u32,
             scale,
             shape,
         );

@@ -14,6 +14,7 @@ use super::{Outputs, Product, output_word};
 use crate::dequant::{Layout, weights};
 use crate::format::Format;
 use crate::gpu::MatrixUnit;
+use crate::grid::Grid;
 use cubecl::cmma::{Matrix, MatrixIdent, MatrixLayout};
 use cubecl::prelude::*;
 use half::f16;
@@ -67,17 +68,21 @@ fn cmma_kernel<V: Size, W: Size>(
     y: &mut Array<f32>,
     layout: Layout,
     outputs: Outputs,
+    grid: Grid,
     tokens: u32,
     #[comptime] config: Config,
 ) {
+    if grid.row() >= grid.rows {
+        terminate!();
+    }
     let stride = comptime!(config.stride());
     // Fragments are loaded from addresses that are multiples of 32 bytes.
     let mut inputs =
         SharedMemory::<Vector<f16, V>>::new_aligned(comptime!((config.tokens * stride) as usize), 32usize);
     let mut matrix =
         SharedMemory::<Vector<f16, V>>::new_aligned(comptime!((ROWS * stride) as usize), 32usize);
-    let first_row = CUBE_POS_X * ROWS;
-    let first_token = CUBE_POS_Y * config.tokens;
+    let first_row = grid.column() * ROWS;
+    let first_token = grid.row() * config.tokens;
     // The first row of `x` and of the matrix that the fragments of this plane cover, within the tile.
     let plane = UNIT_POS / config.plane;
     let line = plane / config.across * comptime!(config.lines() * config.size);
@@ -275,13 +280,12 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>, unit: MatrixUnit, inp
         across,
         ragged: !planes.groups.is_multiple_of(groups as usize),
     };
-    let cubes = [span.rows.div_ceil(ROWS as usize), tokens.div_ceil(tile as usize)];
-    assert!(cubes.iter().all(|&n| n <= 65_535), "{cubes:?} cubes: too many rows for one launch");
+    let grid = Grid::of(span.rows.div_ceil(ROWS as usize), tokens.div_ceil(tile as usize));
     // SAFETY: groups and rows of both sides are clamped to those there are, and only rows there are are written.
     unsafe {
         cmma_kernel::launch_unchecked::<R>(
             gpu.launch(),
-            CubeCount::Static(cubes[0] as u32, cubes[1] as u32, 1),
+            grid.count(gpu),
             CubeDim { x: UNITS, y: 1, z: 1 },
             4,
             config.format.load_words(),
@@ -292,6 +296,7 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>, unit: MatrixUnit, inp
             y.arg(),
             planes.arg(),
             product.outputs(),
+            grid.arg(),
             tokens as u32,
             config,
         );

@@ -1,6 +1,6 @@
 //! Products with packed matrices: `y = x · Wᵀ`.
 //!
-//! Which kernel runs is read off a table of the device's capabilities and the number of rows of `x`; nothing is tried
+//! The kernel is read off a table of the device's capabilities and the number of rows of `x`; nothing is tried
 //! out at run time.
 //!
 //! | rows of `x` | kernel                                                               |

@@ -8,6 +8,7 @@
 use super::{Outputs, Product, load_floats, load_group, output_word};
 use crate::dequant::{Layout, weights};
 use crate::format::Format;
+use crate::grid::Grid;
 use cubecl::prelude::*;
 
 /// Units of a cube, 16 by 16.
@@ -37,16 +38,20 @@ fn tile_kernel<N: Size, W: Size>(
     y: &mut Array<f32>,
     layout: Layout,
     outputs: Outputs,
+    grid: Grid,
     cols: u32,
     tokens: u32,
     #[comptime] config: Config,
 ) {
+    if grid.row() >= grid.rows {
+        terminate!();
+    }
     let tile_tokens = comptime!(16 * config.block);
     let padded = comptime!(tile_tokens + 1);
     let mut inputs = SharedMemory::<f32>::new(comptime!((8 * GROUPS * padded) as usize));
     let mut matrix = SharedMemory::<f32>::new(comptime!((8 * GROUPS * ROWS_PADDED) as usize));
-    let first_row = CUBE_POS_X * ROWS;
-    let first_token = CUBE_POS_Y * tile_tokens;
+    let first_row = grid.column() * ROWS;
+    let first_token = grid.row() * tile_tokens;
     let (column, line) = (UNIT_POS % 16, UNIT_POS / 16);
 
     let mut sums = Array::<f32>::new(comptime!((4 * config.block) as usize));
@@ -136,13 +141,12 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
         _ => 4,
     };
     let config = Config { format, floats: load_floats(matrix.cols()) as u32, block };
-    let cubes = [span.rows.div_ceil(ROWS as usize), tokens.div_ceil(16 * block as usize)];
-    assert!(cubes.iter().all(|&n| n <= 65_535), "{cubes:?} cubes: too many rows for one launch");
+    let grid = Grid::of(span.rows.div_ceil(ROWS as usize), tokens.div_ceil(16 * block as usize));
     // SAFETY: groups and rows of both sides are clamped to those there are, and only rows there are are written.
     unsafe {
         tile_kernel::launch_unchecked::<R>(
             gpu.launch(),
-            CubeCount::Static(cubes[0] as u32, cubes[1] as u32, 1),
+            grid.count(gpu),
             CubeDim { x: UNITS, y: 1, z: 1 },
             load_floats(matrix.cols()),
             format.load_words(),
@@ -152,6 +156,7 @@ pub(super) fn launch<R: Runtime>(product: &Product<'_, R>) {
             y.arg(),
             matrix.planes().arg(),
             product.outputs(),
+            grid.arg(),
             matrix.cols() as u32,
             tokens as u32,
             config,

@@ -1,11 +1,6 @@
 //! The device under test, and data for it.
-pub use crate::under_test::TestRuntime;
+pub use crate::under_test::{TestRuntime, gpu};
 use ember_kernels_cubecl::{Buffer, Capabilities, Gpu};
-
-/// The default device, which must exist.
-pub fn gpu() -> Gpu<TestRuntime> {
-    Gpu::new(crate::under_test::client())
-}
 
 /// The device as it is, with plane operations (which llvmpipe runs but does not advertise), and without.
 pub fn plane_variants() -> Vec<Gpu<TestRuntime>> {

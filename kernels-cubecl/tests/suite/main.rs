@@ -4,6 +4,7 @@ mod attention;
 mod attention_support;
 mod blocks;
 mod device;
+mod grid;
 mod kv_reference;
 mod linear;
 mod norm;

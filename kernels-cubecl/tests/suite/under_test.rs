@@ -1,13 +1,12 @@
 //! The runtime of the feature that is compiled in.
-use cubecl::client::ComputeClient;
-use cubecl::prelude::Runtime;
+use ember_kernels_cubecl::Gpu;
 
 #[cfg(feature = "cuda")]
 pub type TestRuntime = cubecl::cuda::CudaRuntime;
 #[cfg(not(feature = "cuda"))]
 pub type TestRuntime = cubecl::wgpu::WgpuRuntime;
 
-/// The default device.
-pub fn client() -> ComputeClient<TestRuntime> {
-    TestRuntime::client(&Default::default())
+/// The default device, which must exist.
+pub fn gpu() -> Gpu<TestRuntime> {
+    Gpu::open(&Default::default())
 }

@@ -1,10 +1,10 @@
 //! The emulator notices what CUDA leaves undefined, and kernels that compute something else.
 use crate::blocks::{random_rows, weights};
-use crate::device::{TestRuntime, random, relative_error, upload};
+use crate::device::{random, relative_error, upload};
 use crate::emulator::{Edit, Launch, Program};
 use crate::runtime::Code;
 use crate::under_test::edited;
-use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, linear};
+use ember_kernels_cubecl::{BlockType, DeviceMatrix, linear};
 
 /// Runs the statements of a kernel over `out`, 256 floats, in blocks of 64 threads with 128 floats of shared memory.
 fn run(grid: u32, statements: &str) -> Result<Vec<f32>, String> {
@@ -98,7 +98,7 @@ fn threads_that_do_not_meet_are_faults() {
 
 /// The error of a product of `tokens` rows with a Q4_K matrix whose kernels are edited; infinite for a fault.
 fn edited_product(tokens: usize, edit: Edit) -> f64 {
-    let gpu: Gpu<TestRuntime> = Gpu::new(edited(edit));
+    let gpu = edited(edit);
     let (ty, rows, cols) = (BlockType::Q4_K, 70, 256);
     let gguf = random_rows(ty, rows, cols, 1);
     let matrix = DeviceMatrix::upload(&gpu, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();

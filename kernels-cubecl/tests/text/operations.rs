@@ -29,6 +29,30 @@ pub fn all<R: Runtime>(gpu: &Gpu<R>) {
         pick::top_k(gpu, &gpu.empty(2 * 151_936), 2, k);
     }
     probe::floor(gpu).expect("nothing runs");
+    many_rows(gpu);
+}
+
+/// Rows that take more cubes than a grid has in one direction: the variants are none that the others do not choose.
+fn many_rows<R: Runtime>(gpu: &Gpu<R>) {
+    const ROWS: usize = 65_537;
+    norm::rms_norm(gpu, &gpu.empty(ROWS * 200), &gpu.empty(200), 1e-6);
+    pick::top_k(gpu, &gpu.empty(ROWS * 200), ROWS, 1);
+    // Tiles of 64 rows in f32, and of 128 on matrix units.
+    for (ty, tile) in [(BlockType::F32, 64), (BlockType::F16, 128)] {
+        let zeros = vec![0; ty.row_bytes(1).expect("whole blocks")];
+        let matrix = DeviceMatrix::upload(gpu, "zeros", ty, 1, &[&zeros], &mut |_| ()).expect("it is small");
+        linear::linear(gpu, &gpu.empty(ROWS * tile), &matrix, 0, &[1]);
+    }
+    let layout = KvLayout { ty: KvType::F32, block_len: 1, n_kv_heads: 1, head_dim: 2 };
+    let pages = KvPages::new(gpu, layout, 1).expect("it is small");
+    let (rows, visible) = (16 * ROWS, vec![0..1; 16 * ROWS]);
+    let table = RowTable::new(gpu, &[], &[], &vec![0; ROWS], None).expect("it is small");
+    let [q, k, v] = [(); 3].map(|()| gpu.empty(2 * ROWS));
+    let input = HeadInput { q: &q, k: &k, v: &v, norms: None, pairing: Pairing::Half };
+    rope::rotate_and_write(gpu, &input, &table, &pages);
+    let sequence = SequencePlan { rows: 0..rows, block_table: &[0], visible: &visible };
+    let plan = Plan::new(gpu, &[sequence], layout.block_len).expect("it is small");
+    paged_attention(gpu, &gpu.empty(2 * rows), &pages, &plan, 0.1);
 }
 
 fn element_wise<R: Runtime>(gpu: &Gpu<R>) {

@@ -41,11 +41,11 @@ pub struct Kernel {
     pub arguments: String,
     /// Units of a cube.
     pub units: u32,
-    /// What the compiler made of it.
+    /// The compiler's output.
     pub code: Code,
 }
 
-/// What a compiler makes of a kernel.
+/// A compiled kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     /// The text, or a listing.
@@ -56,7 +56,7 @@ pub struct Code {
     pub shared_memory: Option<usize>,
 }
 
-/// What happened on a device.
+/// Events on a device.
 #[derive(Debug, Default)]
 pub struct Log {
     /// Every kernel once, in the order of first launches.
@@ -69,9 +69,9 @@ pub struct Log {
 pub struct Class<L: Language> {
     /// For messages and file names.
     pub name: &'static str,
-    /// What devices report.
+    /// Properties that devices report.
     pub properties: DeviceProperties,
-    /// What the compiler is told.
+    /// Options of the compiler.
     pub options: <L::Compiler as Compiler>::CompilationOptions,
 }
 
@@ -93,21 +93,22 @@ impl<L> fmt::Debug for TextRuntime<L> {
 impl<L: Language> TextRuntime<L> {
     /// A fresh device that runs nothing.
     pub fn gpu(class: Class<L>) -> Gpu<Self> {
-        Gpu::new(Self::start(TextServer::new(class)))
+        Self::start(TextServer::new(class))
     }
 
     /// A fresh device that runs what is launched after `edit` has changed its text; `L` must be CUDA C++.
-    pub fn emulated(class: Class<L>, edit: Edit) -> ComputeClient<Self> {
+    pub fn emulated(class: Class<L>, edit: Edit) -> Gpu<Self> {
         let mut server = TextServer::new(class);
         let memory = &server.utilities.properties.memory;
         server.emulator = Some(Emulator::new(memory, server.utilities.logger.clone(), edit));
         Self::start(server)
     }
 
-    fn start(server: TextServer<L>) -> ComputeClient<Self> {
+    fn start(server: TextServer<L>) -> Gpu<Self> {
         // Devices are process-wide and keyed by their number.
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        ComputeClient::init(&TextDevice(NEXT.fetch_add(1, Ordering::Relaxed)), server)
+        let device = TextDevice(NEXT.fetch_add(1, Ordering::Relaxed));
+        Gpu::new(ComputeClient::init(&device, server), &device)
     }
 }
 
@@ -184,7 +185,7 @@ impl<L: Language> TextServer<L> {
         }
     }
 
-    /// What the device would refuse about a launch.
+    /// The reason why the device would refuse a launch, as an error.
     fn check(&self, id: &KernelId, count: &CubeCount, arguments: &KernelArguments) -> Result<(), String> {
         let properties = &self.utilities.properties;
         validate_cube_dim(properties, id).map_err(|error| error.to_string())?;
@@ -224,7 +225,7 @@ impl<L: Language> TextServer<L> {
     }
 }
 
-/// Where nothing is stored.
+/// Storage of nothing.
 pub struct NoStorage;
 
 impl ComputeStorage for NoStorage {

@@ -2,20 +2,20 @@
 use crate::classes;
 use crate::language::Cuda;
 use crate::runtime::TextRuntime;
-use cubecl::client::ComputeClient;
+use ember_kernels_cubecl::Gpu;
 
 pub type TestRuntime = TextRuntime<Cuda>;
 
 /// The device of this test, so that tests run side by side.
-pub fn client() -> ComputeClient<TestRuntime> {
+pub fn gpu() -> Gpu<TestRuntime> {
     thread_local! {
-        static CLIENT: ComputeClient<TestRuntime> = edited(|text| text);
+        static GPU: Gpu<TestRuntime> = edited(|text| text);
     }
-    CLIENT.with(Clone::clone)
+    GPU.with(Clone::clone)
 }
 
 /// A fresh device that runs what `edit` makes of kernels.
-pub fn edited(edit: fn(String) -> String) -> ComputeClient<TestRuntime> {
+pub fn edited(edit: fn(String) -> String) -> Gpu<TestRuntime> {
     let [_, ampere, _] = classes::cuda();
     TextRuntime::emulated(ampere, edit)
 }

@@ -9,6 +9,7 @@ use crate::layers::rope::RopeTable;
 use crate::opaque::Opaque;
 use crate::packed::{DeviceRows, PackedMatrix};
 use burn::tensor::{DType, Shape, Tensor, TensorPrimitive};
+use burn_cubecl::cubecl::device::Device;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -27,6 +28,13 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         gpu::<R>(device).caps().max_buffer as usize / size_of::<f32>()
     }
 
+    fn guard<T>(
+        device: &Self::Device,
+        work: impl FnOnce() -> Result<T, ModelError>,
+    ) -> Result<T, ModelError> {
+        ember_kernels_cubecl::guard(device.to_id(), work)
+    }
+
     fn place(
         what: &str,
         matrices: Vec<PackedMatrix>,
@@ -42,6 +50,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let place = |matrix: PackedMatrix| {
             let device = DeviceRows { stack: stack.clone(), first_row };
             first_row += matrix.rows();
+            matrix.release();
             matrix.on_device(device)
         };
         Ok(matrices.into_iter().map(place).collect())
@@ -135,8 +144,10 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
     }
 
     fn kv_pages(layout: KvLayout, n_blocks: usize, device: &Self::Device) -> Result<KvPages, ModelError> {
-        let pages = kv::KvPages::new(&gpu::<R>(device), layout, n_blocks)
-            .map_err(|error| ModelError::KvCache(error.to_string()))?;
+        let pages = kv::KvPages::new(&gpu::<R>(device), layout, n_blocks).map_err(|error| match error {
+            GpuError::Device(_) => error.into(),
+            refused => ModelError::KvCache(refused.to_string()),
+        })?;
         Ok(KvPages::Device(Opaque::new(pages)))
     }
 
@@ -232,7 +243,7 @@ impl<R: CubeRuntime> On<R> {
     fn new<I: IntElement, BT: BoolElement, const D: usize>(x: Cube<R, I, BT, D>) -> Self {
         let x = contiguous(x);
         let len = x.meta.shape().num_elements();
-        Self { gpu: Gpu::new(x.client), device: x.device, buffer: Buffer::new(x.handle, len) }
+        Self { gpu: Gpu::new(x.client, &x.device), device: x.device, buffer: Buffer::new(x.handle, len) }
     }
 
     /// A result on the same device.
@@ -246,7 +257,7 @@ impl<R: CubeRuntime> On<R> {
 }
 
 fn gpu<R: CubeRuntime>(device: &R::Device) -> Gpu<R> {
-    Gpu::new(R::client(device))
+    Gpu::open(device)
 }
 
 fn wrap<R: CubeRuntime, I: IntElement, BT: BoolElement, const D: usize>(

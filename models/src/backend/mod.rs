@@ -61,9 +61,23 @@ pub trait Backend: burn::tensor::backend::Backend {
         usize::MAX
     }
 
+    /// The result of `work`, which uses `device`, or the failure of the device, before or meanwhile: GPUs do not always
+    /// return one as an error, and what is read after it is zeros. Whatever loads, computes or reads goes through here.
+    ///
+    /// # Errors
+    /// Those of `work`, and [`ModelError::Device`], at once, from the device's failure on.
+    fn guard<T>(
+        device: &Self::Device,
+        work: impl FnOnce() -> Result<T, ModelError>,
+    ) -> Result<T, ModelError> {
+        let _ = device;
+        work()
+    }
+
     /// Moves matrices of one block type and width to where products read them, side by side, so that
     /// [`packed_linear`](Self::packed_linear) over all of them is one launch. `what` names them in errors; `progress`
-    /// is called with the bytes moved since its last call.
+    /// is called with the bytes moved since its last call. Where products no longer read them, the pages of the mapped
+    /// file are given back.
     ///
     /// # Errors
     /// [`ModelError::Device`] when the device cannot hold them.
@@ -223,9 +237,9 @@ pub trait Backend: burn::tensor::backend::Backend {
 ///
 /// # Errors
 /// [`ModelError::Device`] when the device failed at what leads to them.
-pub fn read<B: burn::tensor::backend::Backend, const D: usize>(
-    x: Tensor<B, D>,
-) -> Result<Vec<f32>, ModelError> {
-    let data = x.try_into_data().map_err(|error| ModelError::Device(error.to_string()))?;
+pub fn read<B: Backend, const D: usize>(x: Tensor<B, D>) -> Result<Vec<f32>, ModelError> {
+    let device = x.device();
+    let data =
+        B::guard(&device, || x.try_into_data().map_err(|error| ModelError::Device(error.to_string())))?;
     Ok(data.convert::<f32>().into_vec().expect("converted to f32 just above"))
 }

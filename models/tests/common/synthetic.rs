@@ -7,36 +7,53 @@ use ember_models::{Decoder, WeightFormat};
 
 const HIDDEN: usize = 64;
 const FFN: usize = 96;
-const HEADS: usize = 4;
-const KV_HEADS: usize = 2;
-const HEAD_DIM: usize = 32;
 const LAYERS: usize = 2;
-const VOCAB: usize = 96;
 
-/// Names and `[cols, rows]` (or `[dim]`) of all tensors.
-fn tensors() -> Vec<(String, Vec<usize>)> {
-    let mut all = vec![
-        ("token_embd.weight".to_string(), vec![HIDDEN, VOCAB]),
-        ("output_norm.weight".to_string(), vec![HIDDEN]),
-        ("output.weight".to_string(), vec![HIDDEN, VOCAB]),
-    ];
-    for i in 0..LAYERS {
-        let of_block: [(&str, Vec<usize>); 11] = [
-            ("attn_norm", vec![HIDDEN]),
-            ("attn_q", vec![HIDDEN, HEADS * HEAD_DIM]),
-            ("attn_k", vec![HIDDEN, KV_HEADS * HEAD_DIM]),
-            ("attn_v", vec![HIDDEN, KV_HEADS * HEAD_DIM]),
-            ("attn_output", vec![HEADS * HEAD_DIM, HIDDEN]),
-            ("attn_q_norm", vec![HEAD_DIM]),
-            ("attn_k_norm", vec![HEAD_DIM]),
-            ("ffn_norm", vec![HIDDEN]),
-            ("ffn_gate", vec![HIDDEN, FFN]),
-            ("ffn_up", vec![HIDDEN, FFN]),
-            ("ffn_down", vec![FFN, HIDDEN]),
+/// Sizes that tests vary.
+#[derive(Clone, Copy)]
+pub struct Size {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Tokens.
+    pub vocab: usize,
+    /// Positions.
+    pub context: usize,
+}
+
+impl Size {
+    /// The size for everything that does not depend on it.
+    pub const SMALL: Self = Self { heads: 4, kv_heads: 2, head_dim: 32, vocab: 96, context: 512 };
+
+    /// Names and `[cols, rows]` (or `[dim]`) of all tensors.
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let Self { heads, kv_heads, head_dim, vocab, .. } = *self;
+        let mut all = vec![
+            ("token_embd.weight".to_string(), vec![HIDDEN, vocab]),
+            ("output_norm.weight".to_string(), vec![HIDDEN]),
+            ("output.weight".to_string(), vec![HIDDEN, vocab]),
         ];
-        all.extend(of_block.map(|(name, dims)| (format!("blk.{i}.{name}.weight"), dims)));
+        for i in 0..LAYERS {
+            let of_block: [(&str, Vec<usize>); 11] = [
+                ("attn_norm", vec![HIDDEN]),
+                ("attn_q", vec![HIDDEN, heads * head_dim]),
+                ("attn_k", vec![HIDDEN, kv_heads * head_dim]),
+                ("attn_v", vec![HIDDEN, kv_heads * head_dim]),
+                ("attn_output", vec![heads * head_dim, HIDDEN]),
+                ("attn_q_norm", vec![head_dim]),
+                ("attn_k_norm", vec![head_dim]),
+                ("ffn_norm", vec![HIDDEN]),
+                ("ffn_gate", vec![HIDDEN, FFN]),
+                ("ffn_up", vec![HIDDEN, FFN]),
+                ("ffn_down", vec![FFN, HIDDEN]),
+            ];
+            all.extend(of_block.map(|(name, dims)| (format!("blk.{i}.{name}.weight"), dims)));
+        }
+        all
     }
-    all
 }
 
 /// q8_0 blocks of the values: an f16 scale, then 32 rounded bytes.
@@ -50,18 +67,18 @@ fn to_q8_0(values: &[f32]) -> Vec<u8> {
 }
 
 /// The file, its matrices in F32 or Q8_0.
-fn gguf(quantized: bool) -> Result<Vec<u8>, GgufWriteError> {
+pub fn gguf(quantized: bool, size: &Size) -> Result<Vec<u8>, GgufWriteError> {
     let mut header = GgufWriter::new(Vec::new(), 3, 32)?;
     let numbers = [
         ("embedding_length", HIDDEN),
         ("feed_forward_length", FFN),
         ("block_count", LAYERS),
-        ("attention.head_count", HEADS),
-        ("attention.head_count_kv", KV_HEADS),
-        ("attention.key_length", HEAD_DIM),
-        ("attention.value_length", HEAD_DIM),
-        ("context_length", 512),
-        ("vocab_size", VOCAB),
+        ("attention.head_count", size.heads),
+        ("attention.head_count_kv", size.kv_heads),
+        ("attention.key_length", size.head_dim),
+        ("attention.value_length", size.head_dim),
+        ("context_length", size.context),
+        ("vocab_size", size.vocab),
     ];
     header.metadata("general.architecture", "qwen3")?;
     for (key, value) in numbers {
@@ -70,11 +87,11 @@ fn gguf(quantized: bool) -> Result<Vec<u8>, GgufWriteError> {
     header.metadata("qwen3.attention.layer_norm_rms_epsilon", 1e-6f32)?;
     header.metadata("qwen3.rope.freq_base", 1e6f32)?;
     let ty_of = |dims: &[usize]| if quantized && dims.len() == 2 { GgmlType::Q8_0 } else { GgmlType::F32 };
-    for (name, dims) in tensors() {
+    for (name, dims) in size.tensors() {
         header.tensor(&name, ty_of(&dims), &dims)?;
     }
     let mut data = header.start_data()?;
-    for (seed, (name, dims)) in tensors().iter().enumerate() {
+    for (seed, (name, dims)) in size.tensors().iter().enumerate() {
         let mut values = random(seed as u64 + 1, dims.iter().product());
         for value in &mut values {
             *value = if dims.len() == 1 { 1.0 + 0.3 * *value } else { 0.3 * *value };
@@ -88,10 +105,15 @@ fn gguf(quantized: bool) -> Result<Vec<u8>, GgufWriteError> {
     data.finish()
 }
 
-/// The checkpoint, its matrices in F32 or Q8_0.
-pub fn checkpoint(quantized: bool) -> Checkpoint {
-    let gguf = Gguf::from_bytes(gguf(quantized).expect("writing to memory")).expect("a valid file");
+/// The checkpoint of [`gguf`].
+pub fn checkpoint_of(quantized: bool, size: &Size) -> Checkpoint {
+    let gguf = Gguf::from_bytes(gguf(quantized, size).expect("writing to memory")).expect("a valid file");
     Checkpoint::from_gguf(gguf).expect("a whole checkpoint")
+}
+
+/// The checkpoint of [`Size::SMALL`], its matrices in F32 or Q8_0.
+pub fn checkpoint(quantized: bool) -> Checkpoint {
+    checkpoint_of(quantized, &Size::SMALL)
 }
 
 /// The model of [`checkpoint`], packed.
