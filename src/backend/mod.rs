@@ -1,27 +1,21 @@
-//! The choice of a backend: the only file of this package that depends on which ones are compiled in.
-#[cfg(all(feature = "gpu", feature = "ndarray"))]
-mod check;
-#[cfg(feature = "cuda")]
-mod cuda;
-mod encoder;
-#[cfg(feature = "gpu")]
-mod gpu;
-#[cfg(feature = "gpu")]
-mod measure;
-#[cfg(feature = "ndarray")]
-mod memory;
-#[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
-mod wgpu;
+//! The choice of a backend: the only file of this package that depends on which ones are compiled in. Each backend is a
+//! crate of its own, which holds everything generic over tensors.
+mod error;
 
-use crate::engine::Runner;
-use crate::engine::runner::DecoderRunner;
-use crate::engine::vision::ImageEncoder;
-use anyhow::{Result, bail};
+pub use ember_backend_common::{DEFAULT_CONTEXT, DeviceInfo, Floor, LoadedModel};
+pub use ember_models::KvType;
+pub use error::{BackendError, DeviceError};
+
+use ember_backend_common::CacheOptions;
+#[cfg(feature = "ndarray")]
+use ember_backend_cpu as cpu;
+#[cfg(feature = "cuda")]
+use ember_backend_cuda as cuda;
+#[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+use ember_backend_wgpu as wgpu;
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::projector::Projector;
-pub use ember_models::KvType;
-use ember_models::backend::Backend;
-use ember_models::{Decoder, KvCache, WeightFormat};
+use ember_models::ImageEncoder;
 use std::fmt;
 
 #[cfg(not(any(feature = "ndarray", feature = "gpu")))]
@@ -69,15 +63,25 @@ impl BackendKind {
         }
     }
 
-    fn check_compiled(self) -> Result<()> {
+    fn check_compiled(self) -> Result<(), BackendError> {
         if Self::COMPILED.contains(&self) {
             return Ok(());
         }
-        let compiled: Vec<&str> = Self::COMPILED.iter().map(|kind| kind.name()).collect();
-        bail!(
-            "this binary was built without the {self} backend: build it with --features {self} (it has: {})",
-            compiled.join(", ")
-        )
+        Err(BackendError::NotCompiledIn { backend: self, compiled: Self::COMPILED })
+    }
+
+    /// Adds the backend to its device's error.
+    fn named<T>(self, result: Result<T, DeviceError>) -> Result<T, BackendError> {
+        result.map_err(|error| BackendError::Device { backend: self, error })
+    }
+
+    #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
+    fn api(self) -> wgpu::Api {
+        match self {
+            Self::Metal => wgpu::Api::Metal,
+            Self::Vulkan => wgpu::Api::Vulkan,
+            _ => wgpu::Api::WebGpu,
+        }
     }
 }
 
@@ -93,27 +97,14 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// A device that a backend sees.
-#[derive(Clone, Debug)]
-pub struct DeviceInfo {
-    /// The backend.
-    pub backend: BackendKind,
-    /// Its number for `--device`.
-    pub index: usize,
-    /// What the driver calls it.
-    pub name: String,
-    /// What is known of it, one fact per line.
-    pub facts: Vec<String>,
-}
-
-/// How to place a model.
+/// How to load a model.
 #[derive(Clone, Copy, Debug)]
-pub struct PlacementOptions {
+pub struct LoadOptions {
     /// The backend.
     pub backend: BackendKind,
     /// Which of the backend's devices, as [`devices`] numbers them.
     pub device: usize,
-    /// KV entries in all; `None` is the smaller of the model's context and 8192.
+    /// KV entries in all; `None` is the smaller of the model's context and [`DEFAULT_CONTEXT`].
     pub context_size: Option<usize>,
     /// Element type of the KV cache.
     pub kv_type: KvType,
@@ -121,73 +112,51 @@ pub struct PlacementOptions {
     pub threads: Option<usize>,
 }
 
-/// A model on its device.
-pub struct Placed {
-    /// The model.
-    pub runner: Box<dyn Runner>,
-    /// What it runs on, for people.
-    pub device: String,
-    /// Whether its kernels are compiled at their first use: worth a warm-up.
-    pub compiles_kernels: bool,
+impl LoadOptions {
+    fn cache(&self) -> CacheOptions {
+        CacheOptions { context_size: self.context_size, kv_type: self.kv_type }
+    }
 }
-
-/// What a device does at best.
-#[derive(Clone, Copy, Debug)]
-pub struct Floor {
-    /// Bytes read and written per second by a copy.
-    pub bytes_per_second: f64,
-    /// Operations per second of its matrix units, or of f32 arithmetic where there are none.
-    pub operations_per_second: f64,
-}
-
-/// The context size when none is asked for: the model's own may need more memory than the machine has.
-pub const DEFAULT_CONTEXT: usize = 8192;
-
-/// Rows of a prefill step: enough to amortise reading the weights, few enough that Ctrl-C is prompt.
-#[cfg(feature = "ndarray")]
-const CPU_PREFILL_ROWS: usize = 256;
 
 /// The devices that a backend sees.
 ///
 /// # Errors
 /// A backend that is not compiled in, or whose driver is not there: the message says what to install.
-pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>> {
+pub fn devices(backend: BackendKind) -> Result<Vec<DeviceInfo>, BackendError> {
     backend.check_compiled()?;
     match backend {
         #[cfg(feature = "cuda")]
-        BackendKind::Cuda => cuda::devices(),
+        BackendKind::Cuda => backend.named(cuda::devices()),
         #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
-        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => wgpu::devices(backend),
-        _ => Ok(vec![DeviceInfo {
-            backend,
-            index: 0,
-            name: "CPU".to_owned(),
-            facts: vec![format!("{} threads", ember_models::cpu_pool().threads())],
-        }]),
+        BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => Ok(wgpu::devices(backend.api())),
+        #[cfg(feature = "ndarray")]
+        BackendKind::Ndarray => Ok(cpu::devices()),
+        #[allow(unreachable_patterns, reason = "reachable when a backend is left out")]
+        _ => unreachable!("check_compiled refused what is not compiled in"),
     }
 }
 
 /// Compares every kernel of a device with its definition on the CPU: all block types, row counts and page types.
-/// `report` gets, for each comparison, whether it holds and what it was.
+/// `report` gets, for each comparison, whether it holds and its text.
 ///
 /// # Errors
 /// A backend or device that is not there, or that fails; a binary without the CPU backend.
-pub fn check(backend: BackendKind, device: usize, report: &mut dyn FnMut(bool, String)) -> Result<()> {
+pub fn check(
+    backend: BackendKind,
+    device: usize,
+    report: &mut dyn FnMut(bool, String),
+) -> Result<(), BackendError> {
     backend.check_compiled()?;
     match backend {
         #[cfg(all(feature = "cuda", feature = "ndarray"))]
-        BackendKind::Cuda => {
-            let (device, _) = cuda::open(device)?;
-            check::check::<cuda::Runtime, cuda::Cuda>(&device, report)
-        }
+        BackendKind::Cuda => backend.named(cuda::check(device, report)),
         #[cfg(all(any(feature = "vulkan", feature = "metal", feature = "wgpu"), feature = "ndarray"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
-            let (device, _) = wgpu::open(backend, device)?;
-            check::check::<wgpu::Runtime, wgpu::Wgpu>(&device, report)
+            backend.named(wgpu::check(backend.api(), device, report))
         }
         _ => {
-            let _ = (device, report);
-            bail!("there is nothing to compare {backend} with: it takes a GPU backend, built beside ndarray")
+            let _unused_without_gpus = (device, report);
+            Err(BackendError::NothingToCompare { backend })
         }
     }
 }
@@ -196,18 +165,22 @@ pub fn check(backend: BackendKind, device: usize, report: &mut dyn FnMut(bool, S
 ///
 /// # Errors
 /// A backend or device that is not there, or that fails; the CPU.
-pub fn measure(backend: BackendKind, device: usize, report: &mut dyn FnMut(String)) -> Result<()> {
+pub fn measure(
+    backend: BackendKind,
+    device: usize,
+    report: &mut dyn FnMut(String),
+) -> Result<(), BackendError> {
     backend.check_compiled()?;
     match backend {
         #[cfg(feature = "cuda")]
-        BackendKind::Cuda => measure::measure::<cuda::Runtime>(&cuda::open(device)?.0, report),
+        BackendKind::Cuda => backend.named(cuda::measure(device, report)),
         #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
-            measure::measure::<wgpu::Runtime>(&wgpu::open(backend, device)?.0, report)
+            backend.named(wgpu::measure(backend.api(), device, report))
         }
         _ => {
-            let _ = (device, report);
-            bail!("{backend} is measured by `ember bench` and `cargo bench`")
+            let _unused_without_gpus = (device, report);
+            Err(BackendError::NotMeasured { backend })
         }
     }
 }
@@ -216,17 +189,17 @@ pub fn measure(backend: BackendKind, device: usize, report: &mut dyn FnMut(Strin
 ///
 /// # Errors
 /// A backend or device that is not there, or that fails.
-pub fn floor(backend: BackendKind, device: usize) -> Result<Option<Floor>> {
+pub fn floor(backend: BackendKind, device: usize) -> Result<Option<Floor>, BackendError> {
     backend.check_compiled()?;
     match backend {
         #[cfg(feature = "cuda")]
-        BackendKind::Cuda => gpu::floor::<cuda::Runtime>(&cuda::open(device)?.0).map(Some),
+        BackendKind::Cuda => backend.named(cuda::floor(device)).map(Some),
         #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
-            gpu::floor::<wgpu::Runtime>(&wgpu::open(backend, device)?.0).map(Some)
+            backend.named(wgpu::floor(backend.api(), device)).map(Some)
         }
         _ => {
-            let _ = device;
+            let _unused_without_gpus = device;
             Ok(None)
         }
     }
@@ -238,28 +211,25 @@ pub fn floor(backend: BackendKind, device: usize) -> Result<Option<Floor>> {
 /// # Errors
 /// A backend or device that is not there, a context beyond the model's, a cache or weights that do not fit, or a missing
 /// tensor.
-pub fn place(
+pub fn load(
     checkpoint: &Checkpoint,
-    options: &PlacementOptions,
+    options: &LoadOptions,
     progress: &mut dyn FnMut(u64),
-) -> Result<Placed> {
-    options.backend.check_compiled()?;
-    match options.backend {
+) -> Result<LoadedModel, BackendError> {
+    let LoadOptions { backend, device, .. } = *options;
+    backend.check_compiled()?;
+    match backend {
         #[cfg(feature = "cuda")]
-        BackendKind::Cuda => {
-            gpu::place::<cuda::Cuda>(checkpoint, options, cuda::open(options.device)?, progress)
-        }
+        BackendKind::Cuda => backend.named(cuda::load(checkpoint, device, options.cache(), progress)),
         #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
-            let device = wgpu::open(options.backend, options.device)?;
-            gpu::place::<wgpu::Wgpu>(checkpoint, options, device, progress)
+            backend.named(wgpu::load(backend.api(), checkpoint, device, options.cache(), progress))
         }
         #[cfg(feature = "ndarray")]
-        BackendKind::Ndarray => place_on_cpu(checkpoint, options, progress),
-        #[allow(
-            unreachable_patterns,
-            reason = "reachable when a backend is left out, which check_compiled reports"
-        )]
+        BackendKind::Ndarray => {
+            backend.named(cpu::load(checkpoint, device, options.threads, options.cache(), progress))
+        }
+        #[allow(unreachable_patterns, reason = "reachable when a backend is left out")]
         _ => unreachable!("check_compiled refused what is not compiled in"),
     }
 }
@@ -269,80 +239,25 @@ pub fn place(
 ///
 /// # Errors
 /// A backend or device that is not there, or weights that do not fit.
-pub fn place_projector(
+pub fn load_projector(
     projector: &Projector,
-    options: &PlacementOptions,
+    options: &LoadOptions,
     progress: &mut dyn FnMut(u64),
-) -> Result<Box<dyn ImageEncoder>> {
-    options.backend.check_compiled()?;
-    match options.backend {
+) -> Result<Box<dyn ImageEncoder>, BackendError> {
+    let LoadOptions { backend, device, .. } = *options;
+    backend.check_compiled()?;
+    match backend {
         #[cfg(feature = "cuda")]
-        BackendKind::Cuda => {
-            let (device, _) = cuda::open(options.device)?;
-            gpu::place_projector::<cuda::Cuda>(projector, device, progress)
-        }
+        BackendKind::Cuda => backend.named(cuda::load_projector(projector, device, progress)),
         #[cfg(any(feature = "vulkan", feature = "metal", feature = "wgpu"))]
         BackendKind::Vulkan | BackendKind::Metal | BackendKind::Wgpu => {
-            let (device, _) = wgpu::open(options.backend, options.device)?;
-            gpu::place_projector::<wgpu::Wgpu>(projector, device, progress)
+            backend.named(wgpu::load_projector(backend.api(), projector, device, progress))
         }
         #[cfg(feature = "ndarray")]
         BackendKind::Ndarray => {
-            open_cpu(options)?;
-            encoder::PixtralEncoder::<burn_ndarray::NdArray>::load(projector, Default::default(), progress)
+            backend.named(cpu::load_projector(projector, device, options.threads, progress))
         }
-        #[allow(
-            unreachable_patterns,
-            reason = "reachable when a backend is left out, which check_compiled reports"
-        )]
+        #[allow(unreachable_patterns, reason = "reachable when a backend is left out")]
         _ => unreachable!("check_compiled refused what is not compiled in"),
     }
-}
-
-#[cfg(feature = "ndarray")]
-fn open_cpu(options: &PlacementOptions) -> Result<()> {
-    use anyhow::Context;
-    if options.device != 0 {
-        bail!("--device {} does not exist: the CPU is device 0", options.device);
-    }
-    memory::keep_freed_memory();
-    match options.threads {
-        Some(threads) => ember_models::set_cpu_threads(threads).context("--threads"),
-        None => Ok(()),
-    }
-}
-
-#[cfg(feature = "ndarray")]
-fn place_on_cpu(
-    checkpoint: &Checkpoint,
-    options: &PlacementOptions,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Placed> {
-    open_cpu(options)?;
-    let device = Default::default();
-    let runner = load::<burn_ndarray::NdArray>(checkpoint, options, device, CPU_PREFILL_ROWS, progress)?;
-    let threads = ember_models::cpu_pool().threads();
-    let device = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
-    Ok(Placed { runner, device, compiles_kernels: false })
-}
-
-fn load<B: Backend>(
-    checkpoint: &Checkpoint,
-    options: &PlacementOptions,
-    device: B::Device,
-    prefill_rows: usize,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Box<dyn Runner>> {
-    let config = checkpoint.config();
-    let entries = options.context_size.unwrap_or(config.context_length.min(DEFAULT_CONTEXT));
-    if entries > config.context_length {
-        bail!("--ctx-size {entries} is beyond the model's context of {}", config.context_length);
-    }
-    if entries == 0 {
-        bail!("--ctx-size must be at least 1");
-    }
-    let cache = KvCache::new::<B>(config, options.kv_type, entries, &device)?;
-    let decoder =
-        Decoder::<B>::load_with(checkpoint, config.clone(), WeightFormat::Packed, &device, progress)?;
-    Ok(Box::new(DecoderRunner::new(decoder, cache, device, prefill_rows)))
 }

@@ -1,5 +1,6 @@
 //! `ember devices`: what the compiled-in backends can run on.
 use super::Outcome;
+use super::backend_error::with_flags;
 use super::progress::Spinner;
 use anyhow::{Result, bail};
 use ember::backend::{self, BackendKind, devices};
@@ -33,7 +34,7 @@ pub fn run(args: Args) -> Result<Outcome> {
         check(backend, args.device)?;
     }
     if args.measure {
-        backend::measure(backend, args.device, &mut |line| println!("{line}"))?;
+        backend::measure(backend, args.device, &mut |line| println!("{line}")).map_err(with_flags)?;
     }
     if args.check || args.measure {
         return Ok(Outcome::Done);
@@ -41,7 +42,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     let mut out = io::stdout().lock();
     let all = BackendKind::COMPILED;
     for &backend in args.backend.as_ref().map_or(all, std::slice::from_ref) {
-        match devices(backend) {
+        match devices(backend).map_err(with_flags) {
             Ok(devices) if devices.is_empty() => writeln!(out, "{backend}: no device found")?,
             Ok(devices) => {
                 for device in devices {
@@ -71,7 +72,8 @@ fn check(backend: BackendKind, device: usize) -> Result<()> {
             drop(spinner.take());
             eprintln!("wrong: {what}");
         }
-    })?;
+    })
+    .map_err(with_flags)?;
     drop(spinner);
     println!("{held} of {} comparisons hold", held + failed);
     if failed > 0 {

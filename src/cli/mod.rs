@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, and what they share.
 mod args;
+mod backend_error;
 mod bench;
 mod chat;
 mod detokenize;

@@ -1,8 +1,9 @@
 //! Opening a model: its tokenizer and template, and, for commands that run it, its weights.
 use super::args::{ContextArgs, DeviceArgs, KvCacheType};
+use super::backend_error::with_flags;
 use super::progress::{Bar, Spinner};
 use anyhow::{Context, Result, bail};
-use ember::backend::{self, DEFAULT_CONTEXT, PlacementOptions};
+use ember::backend::{self, DEFAULT_CONTEXT, LoadOptions};
 use ember::chat::{
     ChatTemplate, ImageTokens, Message, Prompt, ReasoningTags, RenderInput, StreamDecoder, build_prompt,
 };
@@ -187,7 +188,7 @@ pub fn load_with(
 ) -> Result<LoadedModel> {
     let started = Instant::now();
     let config = checkpoint.config();
-    let options = PlacementOptions {
+    let options = LoadOptions {
         backend: device.backend,
         device: device.device,
         context_size: Some(context_size(config, ctx_size)?),
@@ -197,10 +198,11 @@ pub fn load_with(
     let placed = {
         let mut bar = Bar::bytes("loading", checkpoint.matrix_bytes());
         let mut done = 0;
-        backend::place(checkpoint, &options, &mut |bytes| {
+        backend::load(checkpoint, &options, &mut |bytes| {
             done += bytes as usize;
             bar.set(done);
-        })?
+        })
+        .map_err(with_flags)?
     };
     let mut engine = Engine::new(placed.runner);
     let description = describe(checkpoint, device, &placed.device, kv_type, &engine);

@@ -1,11 +1,12 @@
 //! Images for a model: reading their files, and encoding them through a projector.
 use super::args::DeviceArgs;
+use super::backend_error::with_flags;
 use super::interrupt::Listener;
 use super::output;
 use super::progress::{Bar, Spinner};
 use super::projector::{self, ProjectorArgs};
 use anyhow::{Result, bail};
-use ember::backend::{self, KvType, PlacementOptions};
+use ember::backend::{self, KvType, LoadOptions};
 use ember::chat::{ImageTokens, Message};
 use ember::engine::vision::{DEFAULT_CACHE_BYTES, ImageCache, PreparedImage};
 use ember::engine::{EncodedImage, ImageSpan};
@@ -161,7 +162,7 @@ impl VisionModel {
 }
 
 fn place(projector: &Projector, device: &DeviceArgs) -> Result<ImageCache> {
-    let options = PlacementOptions {
+    let options = LoadOptions {
         backend: device.backend,
         device: device.device,
         context_size: None,
@@ -170,9 +171,10 @@ fn place(projector: &Projector, device: &DeviceArgs) -> Result<ImageCache> {
     };
     let mut bar = Bar::bytes("loading the projector", projector.matrix_bytes());
     let mut done = 0;
-    let encoder = backend::place_projector(projector, &options, &mut |bytes| {
+    let encoder = backend::load_projector(projector, &options, &mut |bytes| {
         done += bytes as usize;
         bar.set(done);
-    })?;
+    })
+    .map_err(with_flags)?;
     Ok(ImageCache::new(encoder, DEFAULT_CACHE_BYTES))
 }

@@ -3,6 +3,7 @@
 mod measure;
 
 use super::args::{ContextArgs, DeviceArgs, ModelArg, positive};
+use super::backend_error::with_flags;
 use super::output::json_line;
 use super::{Outcome, model, usage_error};
 use anyhow::Result;
@@ -128,7 +129,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     let needed = needed_context(&args);
     let context = args.context.ctx_size.unwrap_or(needed);
     model::check_prompt_fits(needed, context, config)?;
-    let floor = backend::floor(args.device.backend, args.device.device)?;
+    let floor = backend::floor(args.device.backend, args.device.device).map_err(with_flags)?;
     let loaded = model::load_with(&checkpoint, &args.device, Some(context), args.context.kv_cache_dtype)?;
     let load_seconds = started.elapsed().as_secs_f64();
     let weight_bytes = weight_bytes_per_token(&checkpoint);

@@ -1,9 +1,5 @@
 //! What the GPU backends share: CubeCL's configuration, what a device reports, and failures on its thread.
-use super::encoder::PixtralEncoder;
-use super::{Floor, Placed, PlacementOptions, load};
-use crate::engine::vision::ImageEncoder;
-use crate::engine::{EngineError, Runner, RunnerOutput};
-use anyhow::Result;
+use crate::{BinaryBytes, CacheOptions, DeviceError, Floor, LoadedModel, Progress};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
@@ -14,8 +10,7 @@ use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::image::PixelValues;
 use ember_loaders::projector::{PixtralConfig, Projector};
 use ember_models::backend::Backend;
-use ember_models::{Batch, ModelError};
-use indicatif::BinaryBytes;
+use ember_models::{Batch, ImageEncoder, ModelError, PixtralEncoder, Runner, RunnerOutput};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
@@ -24,30 +19,41 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Rows of a prefill step: enough to keep the matrix units busy.
 const PREFILL_ROWS: usize = 512;
 
-/// See [`place`](super::place); `device` comes with its name.
-pub fn place<B: Backend>(
+/// Builds the model of a checkpoint on a device that comes with its name.
+///
+/// # Errors
+/// As [`load`](crate::load), or a device that fails.
+pub fn load<B: Backend>(
     checkpoint: &Checkpoint,
-    options: &PlacementOptions,
+    options: CacheOptions,
     (device, name): (B::Device, String),
-    progress: &mut dyn FnMut(u64),
-) -> Result<Placed> {
-    let load = || load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
+    progress: Progress<'_>,
+) -> Result<LoadedModel, DeviceError> {
+    let load = || crate::load::<B>(checkpoint, options, device.clone(), PREFILL_ROWS, progress);
     let runner = Box::new(Watched(watched_load::<B, _>(&device, load)?));
-    Ok(Placed { runner, device: name, compiles_kernels: true })
+    Ok(LoadedModel { runner, device: name, compiles_kernels: true })
 }
 
-/// See [`place_projector`](super::place_projector).
-pub fn place_projector<B: Backend>(
+/// Builds the image encoder of a projector file.
+///
+/// # Errors
+/// Weights that do not fit, or a device that fails.
+pub fn load_projector<B: Backend>(
     projector: &Projector,
     device: B::Device,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Box<dyn ImageEncoder>> {
-    let load = || PixtralEncoder::<B>::load(projector, device.clone(), progress);
+    progress: Progress<'_>,
+) -> Result<Box<dyn ImageEncoder>, DeviceError> {
+    let load = || -> Result<Box<dyn ImageEncoder>, DeviceError> {
+        Ok(Box::new(PixtralEncoder::<B>::load(projector, device.clone(), progress)?))
+    };
     Ok(Box::new(Watched(watched_load::<B, _>(&device, load)?)))
 }
 
 /// Loads something onto a device, whose thread may fail without telling.
-fn watched_load<B: Backend, T>(device: &B::Device, load: impl FnOnce() -> Result<T>) -> Result<T> {
+fn watched_load<B: Backend, T>(
+    device: &B::Device,
+    load: impl FnOnce() -> Result<T, DeviceError>,
+) -> Result<T, DeviceError> {
     let loading = AssertUnwindSafe(|| {
         let loaded = load();
         // What the uploads passed through.
@@ -62,13 +68,16 @@ fn watched_load<B: Backend, T>(device: &B::Device, load: impl FnOnce() -> Result
     }
 }
 
-/// See [`floor`](super::floor).
-pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor> {
+/// Measures what a device does at best.
+///
+/// # Errors
+/// A device that fails.
+pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor, DeviceError> {
     let floor = probe::floor(&Gpu::<R>::new(R::client(device)));
     if let Some(error) = device_failure() {
         return Err(error.into());
     }
-    let probe::Floor { copy_bytes_per_second, operations_per_second } = floor?;
+    let probe::Floor { copy_bytes_per_second, operations_per_second } = floor.map_err(ModelError::from)?;
     Ok(Floor { bytes_per_second: copy_bytes_per_second, operations_per_second })
 }
 
@@ -152,11 +161,11 @@ fn device_failure() -> Option<ModelError> {
 struct Watched<T: ?Sized>(Box<T>);
 
 impl<T: ?Sized> Watched<T> {
-    fn run<O>(&mut self, work: impl FnOnce(&mut T) -> Result<O, EngineError>) -> Result<O, EngineError> {
+    fn run<O>(&mut self, work: impl FnOnce(&mut T) -> Result<O, ModelError>) -> Result<O, ModelError> {
         // After a failure nothing of the model is used again, whatever state the panic left it in.
         let output = catch_unwind(AssertUnwindSafe(|| work(&mut self.0)));
         match (device_failure(), output) {
-            (Some(error), _) => Err(error.into()),
+            (Some(error), _) => Err(error),
             (None, Ok(output)) => output,
             (None, Err(panic)) => resume_unwind(panic),
         }
@@ -168,7 +177,7 @@ impl ImageEncoder for Watched<dyn ImageEncoder> {
         self.0.config()
     }
 
-    fn encode(&mut self, image: &PixelValues) -> Result<Vec<f32>, EngineError> {
+    fn encode(&mut self, image: &PixelValues) -> Result<Vec<f32>, ModelError> {
         self.run(|encoder| encoder.encode(image))
     }
 }
@@ -198,7 +207,7 @@ impl Runner for Watched<dyn Runner> {
         self.0.max_logits_rows()
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
+    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
         self.run(|runner| runner.step(batch))
     }
 }
