@@ -3,7 +3,7 @@
 //!
 //! For each storage type: prefill of 256 tokens and decode of 32, tokens per second, median of 5 after a warm-up, and
 //! the bytes of weights that decode reads per second. `ember bench` measures whole files.
-use ember::backend::{BackendKind, KvType, PlacementOptions, place};
+use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load};
 use ember::engine::{Engine, Sequence, Wanted};
 use ember::synth::{self, Family, SynthType};
 use ember_loaders::checkpoint::Checkpoint;
@@ -22,15 +22,12 @@ fn main() {
         let file = synth::write(Vec::new(), &shape, ty, 0, &mut |_| true).expect("writing to memory");
         let gguf = Gguf::from_bytes(file.expect("not stopped")).expect("a valid file");
         let checkpoint = Checkpoint::from_gguf(gguf).expect("a whole checkpoint");
-        let options = PlacementOptions {
-            backend: BackendKind::default(),
-            device: 0,
-            context_size: Some(PREFILL),
-            kv_type: KvType::F16,
-            threads: None,
+        let options = LoadOptions {
+            device: DeviceOptions { backend: BackendKind::default(), device: 0, threads: None },
+            cache: CacheOptions { context_size: PREFILL, kv_type: KvType::F16 },
         };
         let mut engine =
-            Engine::new(place(&checkpoint, &options, &mut |_| ()).expect("a model that fits").runner);
+            Engine::new(load(&checkpoint, &options, &mut |_| ()).expect("a model that fits").runner);
         let prefill = rate(&mut engine, PREFILL, PREFILL);
         let decode = rate(&mut engine, DECODE, 1);
         let bytes = synth::data_bytes(&shape, ty) as f64;

@@ -4,7 +4,7 @@
 //! `cargo bench -p ember --bench shapes -- [--backend NAME] [--quick] [--smoke] [--keep]`, with `--features cuda` (or another
 //! backend) on a GPU. All shapes need 60 GB of disk and, on a CPU, hours: `--quick` takes the smallest, and without any
 //! option that is what runs. The measurements are `scripts/gpu_report.sh`, which also runs where there is no Rust.
-use ember::backend::BackendKind;
+use ember::device::BackendKind;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {

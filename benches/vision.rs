@@ -3,7 +3,7 @@
 //!
 //! The encoding of one image, without reading and resizing it: the median of 5 after one that is not counted. Without files
 //! it is two layers of a Pixtral tower with random weights, and 24 x 32 cells.
-use ember::backend::{BackendKind, KvType, PlacementOptions, place_projector};
+use ember::device::{BackendKind, DeviceOptions, load_projector};
 use ember::synth::{self, SynthType};
 use ember_loaders::gguf::Gguf;
 use ember_loaders::image::{ImageLimits, PixelValues, RgbImage, decode_file};
@@ -29,14 +29,8 @@ fn main() {
         _ => panic!("give a projector and an image, or neither"),
     };
     let pixels = projector.preprocessor(None).preprocess(&image);
-    let options = PlacementOptions {
-        backend: BackendKind::default(),
-        device: 0,
-        context_size: None,
-        kv_type: KvType::F16,
-        threads,
-    };
-    let mut encoder = place_projector(&projector, &options, &mut |_| ()).expect("a projector that fits");
+    let options = DeviceOptions { backend: BackendKind::default(), device: 0, threads };
+    let mut encoder = load_projector(&projector, &options, &mut |_| ()).expect("a projector that fits");
     let mut round = || {
         let started = Instant::now();
         encoder.encode(&pixels).expect("an image that fits");

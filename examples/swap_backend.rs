@@ -1,7 +1,7 @@
 //! The same prompt on every backend of this binary: `cargo run --release --features vulkan --example swap_backend -- model.gguf`
 //!
 //! A cargo feature compiles a backend in; one binary can hold several.
-use ember::backend::{BackendKind, DeviceOptions};
+use ember::device::{BackendKind, DeviceOptions};
 use ember::{AnswerOptions, Model, ModelOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

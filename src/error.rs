@@ -1,6 +1,6 @@
 //! Errors of the library.
-use crate::backend::BackendError;
 use crate::chat::{ImagePromptError, MessageError, PromptError, TemplateError};
+use crate::device::BackendError;
 use crate::engine::EngineError;
 use crate::sampling::{ParamError, SamplingError};
 use ember_loaders::checkpoint::CheckpointError;

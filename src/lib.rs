@@ -20,9 +20,9 @@
 //! The modules themselves are in `ember-models`, the file formats in `ember-loaders`. Below the session lie the [`engine`]
 //! (sequences, KV blocks, generation), [`sampling`] and [`chat`] templates. The command line is a client of this library.
 mod answer;
-pub mod backend;
 mod bytes;
 pub mod chat;
+pub mod device;
 pub mod engine;
 mod error;
 mod model;

@@ -1,6 +1,6 @@
 //! A model: its files, and the engine that runs it.
-use crate::backend::{self, DeviceOptions, KvType, LoadOptions};
 use crate::bytes::DecimalBytes;
+use crate::device::{self, CacheOptions, DeviceOptions, KvType, LoadOptions};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::progress::{Progress, Reporter};
@@ -142,13 +142,12 @@ impl ModelFiles {
         let started = Instant::now();
         let options = LoadOptions {
             device: self.options.device,
-            context_size: self.context_size(),
-            kv_type: self.options.kv_type,
+            cache: CacheOptions { context_size: self.context_size(), kv_type: self.options.kv_type },
         };
         let progress = &self.options.progress;
         let total = self.checkpoint.matrix_bytes() as u64;
         let mut done = 0;
-        let loaded = backend::load(&self.checkpoint, &options, &mut |bytes| {
+        let loaded = device::load(&self.checkpoint, &options, &mut |bytes| {
             done += bytes;
             // Loading cannot be cancelled.
             let _goes_on = progress.report(Progress::LoadingModel { done, total });

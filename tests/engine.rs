@@ -6,7 +6,7 @@ use ember::engine::{
 use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::image::ImageGrid;
-use ember_models::Batch;
+use ember_models::{Batch, ModelError};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Runner for Counting {
         3
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
+    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
         batch.validate(VOCAB as usize, self.config.hidden_size, BLOCK, self.n_blocks * BLOCK)?;
         self.batches.borrow_mut().push(batch.clone());
         let row = |&row: &u32| {

@@ -1,6 +1,6 @@
 //! Images through the engine: each is encoded once, and what the text model makes of the embeddings.
-use ember::backend::{BackendKind, KvType, PlacementOptions, place, place_projector};
 use ember::chat::ImageTokens;
+use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load, load_projector};
 use ember::engine::vision::{DEFAULT_CACHE_BYTES, ImageCache, ImageEncoder, PreparedImage};
 use ember::engine::{
     EncodedImage, Engine, EngineError, GenerateLimits, Generation, ImageSpan, Sequence, Tokens, Wanted,
@@ -9,6 +9,7 @@ use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::image::{ImageGrid, PixelValues, RgbImage};
 use ember_loaders::projector::{PixtralConfig, Projector};
+use ember_models::ModelError;
 use safetensors::SafeTensors;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ impl ImageEncoder for Counting {
         &self.config
     }
 
-    fn encode(&mut self, image: &PixelValues) -> Result<Vec<f32>, EngineError> {
+    fn encode(&mut self, image: &PixelValues) -> Result<Vec<f32>, ModelError> {
         self.calls.set(self.calls.get() + 1);
         Ok(vec![image.values[0]; 4 * image.grid.cells()])
     }
@@ -94,17 +95,14 @@ fn embeddings_that_are_not_finite_are_refused() {
 /// The tokens of all fixtures.
 const TOKENS: ImageTokens = ImageTokens { cell: 10, row_break: 12, end: 13 };
 
-const OPTIONS: PlacementOptions = PlacementOptions {
-    backend: BackendKind::Ndarray,
-    device: 0,
-    context_size: Some(64),
-    kv_type: KvType::F32,
-    threads: None,
+const OPTIONS: LoadOptions = LoadOptions {
+    device: DeviceOptions { backend: BackendKind::Ndarray, device: 0, threads: None },
+    cache: CacheOptions { context_size: 64, kv_type: KvType::F32 },
 };
 
 fn engine(model: &str) -> Engine {
     let checkpoint = Checkpoint::open(fixture(model)).expect("a committed fixture");
-    Engine::new(place(&checkpoint, &OPTIONS, &mut |_| ()).expect("a model that fits").runner)
+    Engine::new(load(&checkpoint, &OPTIONS, &mut |_| ()).expect("a model that fits").runner)
 }
 
 fn f32s(bytes: &[u8]) -> Vec<f32> {
@@ -170,7 +168,7 @@ fn photograph(projector: &Projector, seed: usize) -> PreparedImage {
 #[test]
 fn the_same_prompt_with_another_image_of_the_same_size_gives_the_other_images_logits() {
     let projector = Projector::open(fixture("gelu-2/mmproj-f32.gguf")).expect("a committed fixture");
-    let encoder = place_projector(&projector, &OPTIONS, &mut |_| ()).expect("a projector that fits");
+    let encoder = load_projector(&projector, &OPTIONS.device, &mut |_| ()).expect("a projector that fits");
     let mut cache = ImageCache::new(encoder, DEFAULT_CACHE_BYTES);
     let mut engine = engine("gelu-2/text-f32.gguf");
     let grid = ImageGrid { rows: 2, cols: 3 };

@@ -2,21 +2,23 @@
 mod cli_support;
 mod real_support;
 
-use burn_cubecl::cubecl::Runtime;
-use burn_wgpu::{WgpuDevice, WgpuRuntime};
 use cli_support::{ember, model};
-use ember::backend::{BackendKind, KvType, PlacementOptions, place};
+use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load};
 use ember::engine::{Engine, GenerateLimits, Generation, Sequence, Wanted};
 use ember::sampling::{Sampler, SamplingParams};
+use ember_backend_wgpu::burn_cubecl::cubecl::Runtime;
+use ember_backend_wgpu::burn_wgpu::{WgpuDevice, WgpuRuntime};
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 
 const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 fn engine(checkpoint: &Checkpoint, backend: BackendKind) -> Engine {
-    let options =
-        PlacementOptions { backend, device: 0, context_size: Some(128), kv_type: KvType::F16, threads: None };
-    Engine::new(place(checkpoint, &options, &mut |_| ()).expect("a device and a model that fits").runner)
+    let options = LoadOptions {
+        device: DeviceOptions { backend, device: 0, threads: None },
+        cache: CacheOptions { context_size: 128, kv_type: KvType::F16 },
+    };
+    Engine::new(load(checkpoint, &options, &mut |_| ()).expect("a device and a model that fits").runner)
 }
 
 /// The likeliest token and how far the second is behind it.

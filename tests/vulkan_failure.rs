@@ -1,30 +1,26 @@
 //! A device that fails must end the request, never answer with zeros. A process of its own: the device is lost after it.
 mod cli_support;
 
-use burn_cubecl::CubeBackend;
-use burn_wgpu::{WgpuDevice, WgpuRuntime};
-use ember::backend::{BackendKind, KvType, PlacementOptions, place};
+use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load};
 use ember::engine::{Engine, Sequence, Wanted};
+use ember_backend_wgpu::Wgpu;
 use ember_loaders::checkpoint::Checkpoint;
 
 #[test]
 fn a_failed_device_ends_the_request_with_its_message() {
     let checkpoint = Checkpoint::open(cli_support::model("qwen3-tied/f32.gguf")).expect("a fixture");
-    let options = PlacementOptions {
-        backend: BackendKind::Vulkan,
-        device: 0,
-        context_size: Some(64),
-        kv_type: KvType::F16,
-        threads: None,
+    let options = LoadOptions {
+        device: DeviceOptions { backend: BackendKind::Vulkan, device: 0, threads: None },
+        cache: CacheOptions { context_size: 64, kv_type: KvType::F16 },
     };
-    let placed = place(&checkpoint, &options, &mut |_| ()).expect("a device and a model that fits");
+    let placed = load(&checkpoint, &options, &mut |_| ()).expect("a device and a model that fits");
     let mut engine = Engine::new(placed.runner);
     let mut sequence = Sequence::default();
     let mut step = || engine.extend(&mut sequence, &[1, 2, 3], Wanted::Last, &mut |_| true);
     step().expect("a healthy device");
     // More than Mesa's device binds, asked for behind Ember's back: CubeCL panics on the device's thread.
-    type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
-    let _lost = burn::tensor::Tensor::<B, 1>::zeros([60_000_000], &WgpuDevice::Cpu);
+    type Device = burn::tensor::Device<Wgpu>;
+    let _lost = burn::tensor::Tensor::<Wgpu, 1>::zeros([60_000_000], &Device::Cpu);
     let error = step().expect_err("the device has failed").to_string();
     assert!(error.contains("the device failed") && error.contains("240000000"), "{error}");
     assert!(step().is_err(), "it does not come back");

@@ -76,6 +76,20 @@ impl DeviceMatrix {
         })
     }
 
+    /// Row lengths of [`dense`](Self::dense) matrices are multiples of this.
+    pub const DENSE_COLS: usize = 8;
+
+    /// A matrix of f32 rows that is on the device already, one after another without gaps.
+    ///
+    /// # Panics
+    /// When `cols` is no multiple of [`DENSE_COLS`](Self::DENSE_COLS).
+    pub fn dense(words: Buffer, rows: usize, cols: usize) -> Self {
+        let ty = GgmlType::F32;
+        let planes = Planes::new(ty, cols);
+        assert_eq!(planes.words, cols, "rows of f32 are padded to groups of eight");
+        Self { ty, rows, cols, planes, shards: vec![Shard { words, first: 0, rows }] }
+    }
+
     /// Sends the rows of `parts` to their places.
     fn fill<R: Runtime>(
         &self,

@@ -25,6 +25,16 @@ pub enum ModelError {
     /// The KV cache cannot have the requested form.
     #[error("KV cache: {0}")]
     KvCache(String),
+    /// The model produced NaN or infinity.
+    #[error(
+        "the model produced {value} at token position {position}: the file is damaged or its values overflow"
+    )]
+    NotFinite {
+        /// The offending value.
+        value: f32,
+        /// Rotary position of the row.
+        position: usize,
+    },
     /// The device cannot hold the model, or failed at what it was asked.
     #[error("{0}")]
     Device(String),

@@ -22,6 +22,7 @@
 pub mod backend;
 pub mod batch;
 pub mod decoder;
+pub mod encoder;
 pub mod error;
 mod family;
 pub mod kv_cache;
@@ -31,12 +32,14 @@ mod opaque;
 pub mod packed;
 pub mod pixtral;
 mod qwen3;
+pub mod runner;
 pub mod weights;
 
 pub use batch::{Batch, EmbeddingRows, SequenceRows, StepPlan};
 pub use decoder::{Decoder, StepOutput};
 pub use ember_formats::{KvLayout, KvType};
 pub use ember_kernels_cpu::pool::{SetThreadsError, global as cpu_pool, set_threads as set_cpu_threads};
+pub use encoder::{ImageEncoder, PixtralEncoder};
 pub use error::ModelError;
 pub use kv_cache::KvCache;
 pub use mistral3::Mistral3;
@@ -44,4 +47,5 @@ pub use opaque::Opaque;
 pub use packed::PackedMatrix;
 pub use pixtral::Pixtral;
 pub use qwen3::Qwen3;
+pub use runner::{DecoderRunner, Runner, RunnerOutput};
 pub use weights::WeightFormat;

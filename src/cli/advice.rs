@@ -1,4 +1,5 @@
 //! Flags that help against the library's errors.
+use ember::device::{BackendError, DeviceError};
 use ember::{Error, ProjectorError};
 
 /// The flag that helps against an error, and its use.
@@ -13,6 +14,26 @@ pub fn of(error: &Error) -> Option<String> {
             | ProjectorError::NoneFits { .. }
             | ProjectorError::SeveralFit { .. },
         ) => Some("name one with --mmproj".to_owned()),
+        Error::Backend(error) => of_backend(error),
         _ => None,
+    }
+}
+
+/// The flag that helps against an error of a backend.
+pub fn of_backend(error: &BackendError) -> Option<String> {
+    match error {
+        BackendError::NotCompiledIn { backend, .. } => Some(format!("build it with --features {backend}")),
+        BackendError::NotMeasured { .. } => Some("use `ember bench` or `cargo bench`".to_owned()),
+        BackendError::NothingToCompare { .. } => None,
+        BackendError::Device { backend, error } => match error {
+            DeviceError::NoSuchDevice { .. } => {
+                Some(format!("`ember devices --backend {backend}` lists them for --device"))
+            }
+            DeviceError::NoDriver(_) | DeviceError::NoDevice { .. } | DeviceError::TooFewBuffers { .. } => {
+                Some("or use --backend ndarray for the CPU".to_owned())
+            }
+            DeviceError::Threads(_) => Some("set by --threads".to_owned()),
+            _ => None,
+        },
     }
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ember::ModelOptions;
-use ember::backend::{BackendKind, DeviceOptions, KvType};
+use ember::device::{BackendKind, DeviceOptions, KvType};
 use std::io::{IsTerminal, Read, stdin};
 use std::path::{Path, PathBuf};
 
@@ -41,8 +41,10 @@ impl From<DeviceArgs> for DeviceOptions {
 /// The names of the backends, with a line of help for each.
 pub fn backend_parser() -> impl TypedValueParser<Value = BackendKind> {
     let value = |kind: BackendKind| PossibleValue::new(kind.name()).help(kind.description());
-    PossibleValuesParser::new(BackendKind::ALL.map(value))
-        .map(|name| name.parse().expect("a name from the list of all"))
+    PossibleValuesParser::new(BackendKind::ALL.map(value)).map(|name| {
+        let named = BackendKind::ALL.into_iter().find(|kind| kind.name() == name);
+        named.expect("a name from the list of all")
+    })
 }
 
 /// The memory of a conversation.

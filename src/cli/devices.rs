@@ -3,7 +3,7 @@ use super::Outcome;
 use super::args::backend_parser;
 use super::progress::Spinner;
 use anyhow::{Result, bail};
-use ember::backend::{self, BackendKind, devices};
+use ember::device::{self, BackendKind, devices};
 use std::io::{self, Write};
 
 /// List the devices that this binary can run models on
@@ -34,7 +34,7 @@ pub fn run(args: Args) -> Result<Outcome> {
         check(backend, args.device)?;
     }
     if args.measure {
-        backend::measure(backend, args.device, &mut |line| println!("{line}"))?;
+        device::measure(backend, args.device, &mut |line| println!("{line}"))?;
     }
     if args.check || args.measure {
         return Ok(Outcome::Done);
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> Result<Outcome> {
                     }
                 }
             }
-            Err(error) if args.backend.is_some() => return Err(error),
+            Err(error) if args.backend.is_some() => return Err(error.into()),
             Err(error) => writeln!(out, "{backend}: {error:#}")?,
         }
     }
@@ -61,10 +61,10 @@ pub fn run(args: Args) -> Result<Outcome> {
 }
 
 /// Prints every comparison that does not hold, and how many do.
-fn check(backend: BackendKind, device: usize) -> Result<()> {
+fn check(backend: BackendKind, index: usize) -> Result<()> {
     let (mut held, mut failed) = (0usize, 0usize);
-    let mut spinner = Some(Spinner::start(format!("checking the kernels of {backend} {device}")));
-    backend::check(backend, device, &mut |holds, what| {
+    let mut spinner = Some(Spinner::start(format!("checking the kernels of {backend} {index}")));
+    device::check(backend, index, &mut |holds, what| {
         if holds {
             held += 1;
         } else {
@@ -76,7 +76,7 @@ fn check(backend: BackendKind, device: usize) -> Result<()> {
     drop(spinner);
     println!("{held} of {} comparisons hold", held + failed);
     if failed > 0 {
-        bail!("{failed} kernels of {backend} {device} give wrong results: do not use this device");
+        bail!("{failed} kernels of {backend} {index} give wrong results: do not use this device");
     }
     Ok(())
 }

@@ -123,7 +123,11 @@ fn chain_text(error: &anyhow::Error) -> String {
 /// The text of an error, with the flag that helps.
 fn with_advice(error: &anyhow::Error) -> String {
     let text = chain_text(error);
-    let advice = error.chain().find_map(|cause| cause.downcast_ref().and_then(advice::of));
+    let of_cause = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref() {
+        Some(error) => advice::of(error),
+        None => cause.downcast_ref().and_then(advice::of_backend),
+    };
+    let advice = error.chain().find_map(of_cause);
     match advice {
         // A list of files ends with its last line.
         Some(advice) if text.contains('\n') => format!("{text}\n{advice}"),

@@ -17,16 +17,6 @@ pub enum EngineError {
     /// Nothing to run.
     #[error("the prompt is empty")]
     EmptyPrompt,
-    /// The model produced NaN or infinity.
-    #[error(
-        "the model produced {value} at token position {position}: the file is damaged or its values overflow"
-    )]
-    NotFinite {
-        /// The offending value.
-        value: f32,
-        /// Rotary position of the row.
-        position: usize,
-    },
     /// An image and the tokens that stand for it do not fit together.
     #[error("the image at token {start} {problem}")]
     ImagePlace {

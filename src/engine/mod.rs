@@ -1,17 +1,16 @@
-//! From token ids to token ids: sequences, KV blocks and flat batches. No tensors here; only [`runner`] meets a model.
+//! From token ids to token ids: sequences, KV blocks and flat batches. No tensors here: the model is behind [`Runner`].
 mod block_pool;
 mod error;
 mod generate;
 mod image;
-pub mod runner;
 mod sequence;
 pub mod vision;
 
 pub use block_pool::BlockPool;
+pub use ember_models::{Runner, RunnerOutput};
 pub use error::EngineError;
 pub use generate::{FinishReason, GenerateLimits, Generation, Step};
 pub use image::{EncodedImage, ImageSpan, Tokens};
-pub use runner::{Runner, RunnerOutput};
 pub use sequence::Sequence;
 
 use ember_models::Batch;

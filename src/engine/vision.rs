@@ -1,19 +1,8 @@
 //! From preprocessed images to the embeddings that the text model reads, each distinct image once.
 use super::{EncodedImage, EngineError};
 use ember_loaders::image::PixelValues;
-use ember_loaders::projector::PixtralConfig;
+pub use ember_models::ImageEncoder;
 use std::sync::Arc;
-
-/// A vision tower with its projector, on whichever backend it was loaded.
-pub trait ImageEncoder {
-    /// The tower's hyperparameters.
-    fn config(&self) -> &PixtralConfig;
-    /// The embeddings of an image: row-major `[cells, text hidden]`, all finite.
-    ///
-    /// # Errors
-    /// An image beyond what the device holds, or values that are not finite.
-    fn encode(&mut self, image: &PixelValues) -> Result<Vec<f32>, EngineError>;
-}
 
 /// A preprocessed image and what tells it from others.
 #[derive(Clone, Debug)]

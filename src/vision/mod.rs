@@ -1,9 +1,9 @@
 //! Images for a model: opening its projector, reading image files, and encoding them.
 mod search;
 
-use crate::backend::{self, DeviceOptions};
 use crate::bytes::DecimalBytes;
 use crate::chat::Message;
+use crate::device::{self, DeviceOptions};
 use crate::engine::vision::{DEFAULT_CACHE_BYTES, ImageCache, PreparedImage};
 use crate::engine::{EncodedImage, ImageSpan};
 use crate::error::Error;
@@ -177,10 +177,10 @@ fn encode_all(
     Ok(())
 }
 
-fn load(projector: &Projector, device: &DeviceOptions, progress: &Reporter) -> Result<ImageCache, Error> {
+fn load(projector: &Projector, options: &DeviceOptions, progress: &Reporter) -> Result<ImageCache, Error> {
     let total = projector.matrix_bytes() as u64;
     let mut done = 0;
-    let encoder = backend::load_projector(projector, device, &mut |bytes| {
+    let encoder = device::load_projector(projector, options, &mut |bytes| {
         done += bytes;
         // Loading cannot be cancelled.
         let _goes_on = progress.report(Progress::LoadingProjector { done, total });

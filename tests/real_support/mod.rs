@@ -1,6 +1,6 @@
 //! Real models: where they are, how they agree with llama.cpp on its own greedy text, how much memory they take.
 #![allow(dead_code, reason = "each test binary uses a part")]
-use ember::backend::{BackendKind, KvType, PlacementOptions, place};
+use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load};
 use ember::engine::{Engine, Sequence, Wanted};
 use ember_loaders::checkpoint::Checkpoint;
 use safetensors::SafeTensors;
@@ -104,15 +104,12 @@ impl Agreement {
 /// Fails unless logits agree with llama.cpp's as well as two correct engines do.
 pub fn assert_agrees(model_file: &str, golden_file: &str) {
     let checkpoint = Checkpoint::open(model(model_file)).expect("a model that is supported");
-    let options = PlacementOptions {
-        backend: BackendKind::Ndarray,
-        device: 0,
-        context_size: Some(512),
-        kv_type: KvType::F16,
-        threads: None,
+    let options = LoadOptions {
+        device: DeviceOptions { backend: BackendKind::Ndarray, device: 0, threads: None },
+        cache: CacheOptions { context_size: 512, kv_type: KvType::F16 },
     };
     let mut engine =
-        Engine::new(place(&checkpoint, &options, &mut |_| ()).expect("a model that is supported").runner);
+        Engine::new(load(&checkpoint, &options, &mut |_| ()).expect("a model that is supported").runner);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/real").join(golden_file);
     let bytes = std::fs::read(path).expect("a committed golden");
     let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");

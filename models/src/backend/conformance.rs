@@ -1,21 +1,18 @@
 //! Operations of a backend against their definitions, which run on ndarray tensors: for the tests, and for a look at a
 //! device that no test has met.
-use super::{Backend, HeadInput, HeadNorms, KvLayout, Pairing, default, read};
-use crate::batch::{SequenceRows, StepPlan, slot};
+use super::definitions::{self, Values};
+use super::{Backend, HeadInput, HeadNorms, KvLayout, Pairing};
+use crate::batch::{SequenceRows, slot};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
 use crate::layers::rope::RopeTable;
 use crate::packed::PackedMatrix;
 use burn::tensor::{Tensor, TensorData};
-use burn_ndarray::NdArray;
 use ember_kernels_cpu::kv::KvType;
 use ember_loaders::checkpoint::WeightTensor;
 use ember_loaders::gguf::{GgmlType, MappedBytes};
 use std::fmt;
 use std::ops::Range;
-
-/// The backend of the definitions.
-type D = NdArray;
 
 /// One comparison.
 #[derive(Clone, Debug)]
@@ -52,6 +49,7 @@ pub type Report<'a> = &'a mut dyn FnMut(Finding);
 pub fn operations<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     let matrices = [f32_matrix(1, 48, 64), f32_matrix(2, 33, 64)];
     products::<B>(&matrices, &[1, 2, 3, 5, 17], 1e-5, device, report)?;
+    dense_products::<B>(device, report)?;
     norms_and_gates::<B>(device, report)?;
     rope::<B>(device, report)?;
     dense_attention::<B>(device, report)?;
@@ -77,7 +75,7 @@ pub fn products<B: Backend>(
         for which in [&all[..], &all[all.len() - 1..]] {
             let x = random(3, t * cols);
             let fast = B::packed_linear(on(&x, [t, cols], device), &pick(&placed, which));
-            let defined = default::packed_linear(on::<D, 2>(&x, [t, cols], &CPU), &pick(matrices, which));
+            let defined = definitions::packed_linear(&x, [t, cols], &pick(matrices, which));
             for ((fast, defined), &i) in fast.into_iter().zip(defined).zip(which) {
                 let what = format!("{ty} product, {t} x {cols} x {}", matrices[i].rows());
                 compare(what, fast, defined, limit, report)?;
@@ -86,7 +84,7 @@ pub fn products<B: Backend>(
     }
     let ids = [matrices[0].rows() as u32 - 1, 0, 0];
     let fast = B::packed_rows(&placed[0], &ids, device);
-    let defined = default::packed_rows::<D>(&matrices[0], &ids, &CPU);
+    let defined = definitions::packed_rows(&matrices[0], &ids);
     compare(format!("{ty} rows"), fast, defined, 1e-6, report)
 }
 
@@ -94,27 +92,35 @@ fn pick<'a>(matrices: &'a [PackedMatrix], which: &[usize]) -> Vec<&'a PackedMatr
     which.iter().map(|&i| &matrices[i]).collect()
 }
 
+/// Products with a weight that is a tensor, rows of whole groups of eight elements and not.
+fn dense_products<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+    for (t, cols, out) in [(1, 64, 33), (17, 64, 33), (5, 43, 20)] {
+        let (x, weight) = (random(21, t * cols), random(22, out * cols));
+        let fast = B::dense_linear(on(&x, [t, cols], device), on(&weight, [out, cols], device));
+        let defined = definitions::dense_linear(&x, [t, cols], &weight, out);
+        compare(format!("dense product, {t} x {cols} x {out}"), fast, defined, 1e-5, report)?;
+    }
+    Ok(())
+}
+
 /// RMSNorm with and without a residual, SwiGLU and GEGLU.
 fn norms_and_gates<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     for dim in [8, 40, 129, 1024] {
         let (x, y, weight) = (random(5, 6 * dim), random(6, 6 * dim), random(7, dim));
         let (fx, fy, fw) = (on(&x, [6, dim], device), on(&y, [6, dim], device), on(&weight, [dim], device));
-        let dx = on::<D, 2>(&x, [6, dim], &CPU);
-        let (dy, dw) = (on::<D, 2>(&y, [6, dim], &CPU), on::<D, 1>(&weight, [dim], &CPU));
+        let shape = [6, dim];
         let fast = B::rms_norm(fx, fw, 1e-5);
-        let defined = default::rms_norm(dx.clone(), dw.clone(), 1e-5);
+        let defined = definitions::rms_norm(&x, shape, &weight, 1e-5);
         compare(format!("RMSNorm of {dim}"), fast, defined, 1e-6, report)?;
-        let (fx, fw) = (on(&x, [6, dim], device), on(&weight, [dim], device));
+        let (fx, fw) = (on(&x, shape, device), on(&weight, [dim], device));
         let (sum, normed) = B::add_rms_norm(fx, fy, fw, 1e-5);
-        compare(format!("residual of {dim}"), sum, dx.clone() + dy.clone(), 1e-7, report)?;
-        let defined = default::rms_norm(dx.clone() + dy.clone(), dw, 1e-5);
+        compare(format!("residual of {dim}"), sum, definitions::sum(&x, &y, shape), 1e-7, report)?;
+        let defined = definitions::add_rms_norm(&x, &y, shape, &weight, 1e-5);
         compare(format!("RMSNorm of a sum of {dim}"), normed, defined, 1e-6, report)?;
-        let fast = B::swiglu(on(&x, [6, dim], device), on(&y, [6, dim], device));
-        let defined = burn::tensor::activation::silu(dx.clone()) * dy.clone();
-        compare(format!("SwiGLU of {dim}"), fast, defined, 1e-6, report)?;
-        let fast = B::geglu(on(&x, [6, dim], device), on(&y, [6, dim], device));
-        let defined = burn::tensor::activation::gelu(dx) * dy;
-        compare(format!("GEGLU of {dim}"), fast, defined, 1e-6, report)?;
+        let fast = B::swiglu(on(&x, shape, device), on(&y, shape, device));
+        compare(format!("SwiGLU of {dim}"), fast, definitions::swiglu(&x, &y, shape), 1e-6, report)?;
+        let fast = B::geglu(on(&x, shape, device), on(&y, shape, device));
+        compare(format!("GEGLU of {dim}"), fast, definitions::geglu(&x, &y, shape), 1e-6, report)?;
     }
     Ok(())
 }
@@ -125,8 +131,7 @@ fn rope<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelE
     for pairing in [Pairing::Adjacent, Pairing::Half] {
         for half in [16, 10] {
             let fast = rope_table::<B>(5, half, pairing, device).apply(on(&x, [5, 3, 32], device));
-            let [cos, sin] = rope_table::<D>(5, half, pairing, &CPU).tensors().clone();
-            let defined = default::rope(on::<D, 3>(&x, [5, 3, 32], &CPU), cos, sin, pairing);
+            let defined = definitions::rope(&x, [5, 3, 32], rope_table, half, pairing);
             compare(format!("RoPE of {} in {pairing:?} pairs", 2 * half), fast, defined, 1e-6, report)?;
         }
     }
@@ -150,8 +155,7 @@ fn dense_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
         &visible,
         0.25,
     );
-    let (k, v) = (on::<D, 3>(&k, [t, g, d], &CPU), on(&v, [t, g, d], &CPU));
-    let defined = default::dense_attention(on(&q, [t, h, d], &CPU), k, v, &visible, 0.25);
+    let defined = definitions::dense_attention([&q, &k, &v], [[t, h, d], [t, g, d]], &visible, 0.25);
     compare("attention without a cache".to_owned(), fast, defined, 1e-5, report)
 }
 
@@ -160,8 +164,9 @@ fn dense_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
 fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     for ty in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0] {
         for qwen3 in [true, false] {
-            let fast = attend::<B>(ty, qwen3, false, device)?;
-            let defined = attend::<D>(ty, qwen3, true, &CPU)?;
+            let pages = |layout, n_blocks| B::kv_pages(layout, n_blocks, device);
+            let fast = attend::<B>(ty, qwen3, pages, attention_of_backend, device)?;
+            let defined = definitions::attention(ty, qwen3)?;
             // A key next to a rounding boundary may fall to either side of it.
             let limit = match ty {
                 KvType::F32 => 1e-5,
@@ -177,19 +182,36 @@ fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
     Ok(())
 }
 
-/// 20 rows of one sequence with a segment, then one more; by the definitions if asked, else by the backend's own
-/// operations.
-fn attend<B: Backend>(
+/// A way from the projections of a step's rows to the output of attention.
+pub(super) type Attention<B> =
+    fn(HeadInput<'_, B>, &mut KvPages, KvLayout, &[u32], &[SequenceRows]) -> Result<Tensor<B, 3>, ModelError>;
+
+/// By the backend's own operations.
+fn attention_of_backend<B: Backend>(
+    input: HeadInput<'_, B>,
+    pages: &mut KvPages,
+    layout: KvLayout,
+    slots: &[u32],
+    sequences: &[SequenceRows],
+) -> Result<Tensor<B, 3>, ModelError> {
+    let plan = B::plan(slots, sequences, input.rope, input.query_scale, layout, &input.q.device())?;
+    let q = B::rotate_and_write(input, pages, layout, &plan);
+    Ok(B::paged_attention(q, pages, layout, &plan, 0.2))
+}
+
+/// 20 rows of one sequence with a segment, then one more.
+pub(super) fn attend<B: Backend>(
     ty: KvType,
     qwen3: bool,
-    defined: bool,
+    pages: impl FnOnce(KvLayout, usize) -> Result<KvPages, ModelError>,
+    attention: Attention<B>,
     device: &B::Device,
 ) -> Result<[Tensor<B, 3>; 2], ModelError> {
     let (n_rows, h, g, d) = (21, 4, 2, 32);
     let layout = KvLayout::new(ty, 8, g, d).expect("32 divides into q8_0 blocks");
     let table = vec![4u32, 1, 5];
     let slots: Vec<u32> = (0..n_rows as u32).map(|i| slot(i, &table, 8)).collect();
-    let mut pages = if defined { KvPages::host(layout, 6)? } else { B::kv_pages(layout, 6, device)? };
+    let mut pages = pages(layout, 6)?;
     let pairing = if qwen3 { Pairing::Half } else { Pairing::Adjacent };
     let query_scale = random(19, n_rows);
     let mut step = |rows: Range<usize>| -> Result<Tensor<B, 3>, ModelError> {
@@ -215,15 +237,7 @@ fn attend<B: Backend>(
             rope: &rope,
             query_scale,
         };
-        let slots = &slots[rows];
-        if defined {
-            let plan = StepPlan { slots, sequences: &sequences, device: None };
-            let q = default::rotate_and_write(input, &mut pages, layout, &plan);
-            return Ok(default::paged_attention(q, &pages, layout, &plan, 0.2));
-        }
-        let plan = B::plan(slots, &sequences, &rope, query_scale, layout, device)?;
-        let q = B::rotate_and_write(input, &mut pages, layout, &plan);
-        Ok(B::paged_attention(q, &pages, layout, &plan, 0.2))
+        attention(input, &mut pages, layout, &slots[rows], &sequences)
     };
     Ok([step(0..20)?, step(20..21)?])
 }
@@ -235,7 +249,7 @@ fn top_k<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), Model
     let logits = [row, broken].concat();
     for k in [1, 3, 40] {
         let picks = B::top_k(on(&logits, [2, 5], device), k)?;
-        let defined = default::top_k(on::<D, 2>(&logits, [2, 5], &CPU), k)?;
+        let defined = definitions::top_k(&logits, [2, 5], k)?;
         // NaN is not equal to itself, its place is.
         let same = picks.len() == 2
             && picks[0] == defined[0]
@@ -247,13 +261,11 @@ fn top_k<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), Model
     // More than kernels sort.
     let logits = random(20, 300);
     let picks = B::top_k(on(&logits, [2, 150], device), 100)?;
-    let defined = default::top_k(on::<D, 2>(&logits, [2, 150], &CPU), 100)?;
+    let defined = definitions::top_k(&logits, [2, 150], 100)?;
     let error = if picks == defined { 0.0 } else { f32::INFINITY };
     report(Finding { what: "the 100 likeliest tokens".to_owned(), error, limit: 1e-6 });
     Ok(())
 }
-
-const CPU: burn_ndarray::NdArrayDevice = burn_ndarray::NdArrayDevice::Cpu;
 
 /// A matrix of seeded f32 values.
 pub fn f32_matrix(seed: u64, rows: usize, cols: usize) -> PackedMatrix {
@@ -302,19 +314,24 @@ fn matrix(ty: GgmlType, rows: usize, cols: usize, bytes: Vec<u8>) -> PackedMatri
 fn compare<B: Backend, const N: usize>(
     what: String,
     fast: Tensor<B, N>,
-    defined: Tensor<D, N>,
+    defined: Values,
     limit: f32,
     report: Report<'_>,
 ) -> Result<(), ModelError> {
-    let same_shape = fast.dims() == defined.dims();
-    let (fast, defined) = (read(fast)?, read(defined)?);
-    let largest = defined.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-    // Unlike `max`, keeps NaN.
-    let worse = |worst: f32, difference: f32| if difference <= worst { worst } else { difference };
-    let difference = fast.iter().zip(&defined).map(|(a, b)| (a - b).abs()).fold(0f32, worse);
-    let error = if same_shape { difference / largest } else { f32::INFINITY };
+    let error = relative_error(&Values::read(fast)?, &defined);
     report(Finding { what, error, limit });
     Ok(())
+}
+
+fn relative_error(fast: &Values, defined: &Values) -> f32 {
+    if fast.shape != defined.shape {
+        return f32::INFINITY;
+    }
+    let largest = defined.elements.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    // Unlike `max`, keeps NaN.
+    let worse = |worst: f32, difference: f32| if difference <= worst { worst } else { difference };
+    let differences = fast.elements.iter().zip(&defined.elements).map(|(a, b)| (a - b).abs());
+    differences.fold(0f32, worse) / largest
 }
 
 fn on<B: Backend, const N: usize>(values: &[f32], shape: [usize; N], device: &B::Device) -> Tensor<B, N> {

@@ -70,6 +70,28 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         outputs
     }
 
+    /// By the kernels of packed f32 rows. Burn's own product would add its whole family of kernels to every binary: they
+    /// took two thirds of the time to build one.
+    fn dense_linear(x: Tensor<Self, 2>, weight: Tensor<Self, 2>) -> Tensor<Self, 2> {
+        let ([t, cols], [out, _]) = (x.dims(), weight.dims());
+        let (x, weight) = match cols % DeviceMatrix::DENSE_COLS {
+            0 => (x, weight),
+            over => {
+                let missing = DeviceMatrix::DENSE_COLS - over;
+                let pad = |x: Tensor<Self, 2>, rows| {
+                    let zeros = Tensor::zeros([rows, missing], &x.device());
+                    Tensor::cat(vec![x, zeros], 1)
+                };
+                (pad(x, t), pad(weight, out))
+            }
+        };
+        let cols = x.dims()[1];
+        let x = On::new(x);
+        let matrix = DeviceMatrix::dense(buffer(weight), out, cols);
+        let mut products = linear::linear(&x.gpu, &x.buffer, &matrix, 0, &[out]);
+        x.tensor(products.remove(0), [t, out])
+    }
+
     fn packed_rows(table: &PackedMatrix, ids: &[u32], device: &Self::Device) -> Tensor<Self, 2> {
         let gpu = gpu::<R>(device);
         let place = device_rows(table);

@@ -9,6 +9,8 @@ pub mod conformance;
 mod cube;
 pub mod default;
 #[cfg(feature = "ndarray")]
+mod definitions;
+#[cfg(feature = "ndarray")]
 mod ndarray;
 
 use crate::batch::{SequenceRows, StepPlan};
@@ -98,6 +100,14 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// `x` is `[t, cols]`; output `i` is `[t, weights[i].rows()]`.
     fn packed_linear(x: Tensor<Self, 2>, weights: &[&PackedMatrix]) -> Vec<Tensor<Self, 2>> {
         default::packed_linear(x, weights)
+    }
+
+    /// Product with a weight that is a tensor, `x · Wᵀ`.
+    ///
+    /// # Shapes
+    /// `x` is `[t, in]`, `weight` `[out, in]`, the result `[t, out]`.
+    fn dense_linear(x: Tensor<Self, 2>, weight: Tensor<Self, 2>) -> Tensor<Self, 2> {
+        x.matmul(weight.transpose())
     }
 
     /// Rows of a packed embedding table.

@@ -46,7 +46,7 @@ impl<B: Backend> Embedding<B> {
     /// `[t, hidden]` to `[t, vocab]`.
     pub fn head(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         match (&self.dense, &self.packed) {
-            (Some(table), _) => x.matmul(table.val().transpose()),
+            (Some(table), _) => B::dense_linear(x, table.val()),
             (None, Some(table)) => {
                 B::packed_linear(x, &[table]).pop().expect("one product for the one matrix")
             }

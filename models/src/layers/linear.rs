@@ -60,7 +60,7 @@ impl<B: Backend> Linear<B> {
             if packed.is_empty() { Vec::new() } else { B::packed_linear(x.clone(), &packed) }.into_iter();
         layers.map(|layer| {
             let y = match &layer.dense {
-                Some(weight) => x.clone().matmul(weight.val().transpose()),
+                Some(weight) => B::dense_linear(x.clone(), weight.val()),
                 None => products.next().expect("one product for every layer without a dense weight"),
             };
             match &layer.bias {

@@ -9,7 +9,7 @@ use super::{Outcome, model, usage_error};
 use anyhow::Result;
 use clap::ValueEnum;
 use ember::ModelFiles;
-use ember::backend;
+use ember::device;
 use ember_loaders::checkpoint::{Checkpoint, TensorSource};
 use measure::{Probe, measure, needed_context};
 use serde::Serialize;
@@ -132,7 +132,7 @@ pub fn run(args: Args) -> Result<Outcome> {
         Some(_) => files.check_prompt_fits(needed)?,
         None => files.set_context_size(needed)?,
     }
-    let floor = backend::floor(args.device.backend, args.device.device)?;
+    let floor = device::floor(args.device.backend, args.device.device)?;
     let mut model = model::load(files)?;
     let load_seconds = started.elapsed().as_secs_f64();
     let weight_bytes = weight_bytes_per_token(model.files().checkpoint());

@@ -1,37 +1,45 @@
 //! The common part of the GPU backends: CubeCL's configuration and the properties of a device.
-use super::{Floor, Placed, PlacementOptions, load_on};
-use anyhow::Result;
+use crate::{BinaryBytes, CacheOptions, DeviceError, Floor, LoadedModel, Progress};
 use burn_cubecl::cubecl::Runtime;
 use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
 use burn_cubecl::cubecl::config::cache::CacheConfig;
 use burn_cubecl::cubecl::features::Plane;
 use ember_kernels_cubecl::{Gpu, probe};
-use ember_loaders::checkpoint::Checkpoint;
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_loaders::image::PixelValues;
+use ember_loaders::projector::{PixtralConfig, Projector};
 use ember_models::backend::Backend;
-use indicatif::BinaryBytes;
+use ember_models::{Batch, ImageEncoder, ModelError, PixtralEncoder, Runner, RunnerOutput};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rows of a prefill step: enough to keep the matrix units busy.
 const PREFILL_ROWS: usize = 512;
 
-/// See [`place`](super::place); `device` comes with its name.
-pub fn place<B: Backend>(
+/// Builds the model of a checkpoint on a device that comes with its name.
+///
+/// # Errors
+/// As [`load`](crate::load), or a device that fails.
+pub fn load<B: Backend>(
     checkpoint: &Checkpoint,
-    options: &PlacementOptions,
+    options: CacheOptions,
     (device, name): (B::Device, String),
-    progress: &mut dyn FnMut(u64),
-) -> Result<Placed> {
-    let runner = load_on::<B>(checkpoint, options, device, PREFILL_ROWS, progress)?;
-    Ok(Placed { runner, device: name, compiles_kernels: true })
+    progress: Progress<'_>,
+) -> Result<LoadedModel, DeviceError> {
+    let runner = crate::load::<B>(checkpoint, options, device, PREFILL_ROWS, progress)?;
+    Ok(LoadedModel { runner, device: name, compiles_kernels: true })
 }
 
-/// See [`floor`](super::floor).
-pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor> {
+/// Measures what a device does at best.
+///
+/// # Errors
+/// A device that fails.
+pub fn floor<R: Runtime>(device: &R::Device) -> Result<Floor, DeviceError> {
     let probe::Floor { copy_bytes_per_second, operations_per_second } =
-        probe::floor(&Gpu::<R>::open(device))?;
+        probe::floor(&Gpu::<R>::open(device)).map_err(ModelError::from)?;
     Ok(Floor { bytes_per_second: copy_bytes_per_second, operations_per_second })
 }
 

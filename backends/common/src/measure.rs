@@ -1,9 +1,8 @@
 //! Single products on a GPU beside what it does at best.
-use super::gpu;
-use anyhow::Result;
+use crate::{DeviceError, Floor, gpu};
 use burn_cubecl::cubecl::Runtime;
-use ember_kernels_cubecl::{DeviceMatrix, Gpu, linear};
-use ember_loaders::gguf::GgmlType;
+use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, GpuError, linear};
+use ember_models::ModelError;
 use std::time::Instant;
 
 /// Rows and columns: a matrix far larger than caches, in any of the types.
@@ -17,17 +16,28 @@ const TOKENS: [usize; 3] = [1, 4, 512];
 const LAUNCHES: usize = 10;
 const ROUNDS: usize = 5;
 
-/// See [`measure`](super::measure).
-pub fn measure<R: Runtime>(device: &R::Device, report: &mut dyn FnMut(String)) -> Result<()> {
+/// Measures single products of a device beside what it does at best; `report` gets a line for each.
+///
+/// # Errors
+/// A device that fails.
+pub fn measure<R: Runtime>(device: &R::Device, report: &mut dyn FnMut(String)) -> Result<(), DeviceError> {
     let floor = gpu::floor::<R>(device)?;
+    Ok(products::<R>(device, floor, report).map_err(ModelError::from)?)
+}
+
+fn products<R: Runtime>(
+    device: &R::Device,
+    floor: Floor,
+    report: &mut dyn FnMut(String),
+) -> Result<(), GpuError> {
     let (bytes, operations) = (floor.bytes_per_second, floor.operations_per_second);
     report(format!("copy {:.0} GB/s; matrix units or f32 {:.2} TFLOP/s", bytes / 1e9, operations / 1e12));
     let gpu = Gpu::<R>::open(device);
     let affordable = operations * MOST_SECONDS / (2 * TOKENS[2] * COLS) as f64;
     let n = (affordable as usize).clamp(64, MOST_ROWS);
-    for ty in [GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K] {
+    for ty in [BlockType::F16, BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_K, BlockType::Q6_K] {
         // What the weights are does not change the time.
-        let rows = vec![0; n * ty.row_bytes(COLS)];
+        let rows = vec![0; n * ty.row_bytes(COLS)?];
         let matrix = DeviceMatrix::upload(&gpu, "a matrix to measure", ty, COLS, &[&rows], &mut |_| ())?;
         for tokens in TOKENS {
             let seconds = seconds(&gpu, &matrix, tokens)?;
@@ -47,7 +57,7 @@ pub fn measure<R: Runtime>(device: &R::Device, report: &mut dyn FnMut(String)) -
 }
 
 /// Seconds of one product, of the fastest round after one that is not counted.
-fn seconds<R: Runtime>(gpu: &Gpu<R>, matrix: &DeviceMatrix, tokens: usize) -> Result<f64> {
+fn seconds<R: Runtime>(gpu: &Gpu<R>, matrix: &DeviceMatrix, tokens: usize) -> Result<f64, GpuError> {
     let x = gpu.upload("an input to measure", &vec![0; tokens * COLS])?;
     let mut fastest = f64::INFINITY;
     for round in 0..=ROUNDS {

@@ -1,8 +1,7 @@
-//! The interface between engine and model: a flat batch in, host logits out.
-use super::EngineError;
+//! A model without its backend's type: a flat batch in, host logits out.
+use crate::backend::{Backend, TopK, read};
+use crate::{Batch, Decoder, KvCache, ModelError};
 use ember_loaders::checkpoint::ModelConfig;
-use ember_models::backend::{Backend, TopK, read};
-use ember_models::{Batch, Decoder, KvCache};
 
 /// A model with its KV cache, on whichever backend it was loaded.
 pub trait Runner {
@@ -22,7 +21,7 @@ pub trait Runner {
     ///
     /// # Errors
     /// An invalid batch, or logits that are not finite.
-    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError>;
+    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError>;
 }
 
 /// The wanted rows of a step, in host memory.
@@ -84,7 +83,7 @@ impl<B: Backend> Runner for DecoderRunner<B> {
         (MAX_LOGITS.min(B::max_elements(&self.device)) / self.config().vocab_size).max(1)
     }
 
-    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, EngineError> {
+    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
         let output = self.decoder.step(batch, &mut self.cache, &self.device)?;
         let logits = output.logits.map(read).transpose()?.unwrap_or_default();
         let hidden = output.hidden.map(read).transpose()?.unwrap_or_default();
@@ -101,12 +100,12 @@ impl<B: Backend> Runner for DecoderRunner<B> {
 }
 
 /// NaN or infinity must stop the request: sampled from, it would turn into a stream of one token.
-fn check_finite(values: &[f32], rows: &[u32], batch: &Batch) -> Result<(), EngineError> {
+fn check_finite(values: &[f32], rows: &[u32], batch: &Batch) -> Result<(), ModelError> {
     let Some(at) = values.iter().position(|value| !value.is_finite()) else {
         return Ok(());
     };
     let row = rows[at / (values.len() / rows.len())] as usize;
-    Err(EngineError::NotFinite { value: values[at], position: batch.positions[row] as usize })
+    Err(ModelError::NotFinite { value: values[at], position: batch.positions[row] as usize })
 }
 
 #[cfg(test)]
@@ -118,7 +117,7 @@ mod tests {
         let batch = Batch { positions: vec![7, 8, 9], ..Batch::default() };
         assert!(check_finite(&[1.0, 2.0, 3.0, 4.0], &[0, 2], &batch).is_ok());
         let error = check_finite(&[1.0, 2.0, 3.0, f32::NAN], &[0, 2], &batch).expect_err("a NaN");
-        assert!(matches!(error, EngineError::NotFinite { position: 9, .. }), "{error}");
+        assert!(matches!(error, ModelError::NotFinite { position: 9, .. }), "{error}");
         assert!(check_finite(&[f32::INFINITY, 2.0], &[1], &batch).is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! Every kernel of a device against the CPU.
-use anyhow::Result;
+use crate::DeviceError;
 use burn_cubecl::cubecl::Runtime;
 use ember_kernels_cubecl::Gpu;
 use ember_loaders::gguf::GgmlType;
@@ -13,8 +13,12 @@ const F32_LIMIT: f32 = 1e-5;
 /// Matrix units round both sides of a product to f16.
 const F16_LIMIT: f32 = 3e-3;
 
-/// See [`check`](super::check).
-pub fn check<R, B>(device: &R::Device, report: &mut dyn FnMut(bool, String)) -> Result<()>
+/// Compares every kernel of a device with its definition on the CPU: all block types, row counts and page types.
+/// `report` gets, for each comparison, whether it holds and its text.
+///
+/// # Errors
+/// A device that fails.
+pub fn check<R, B>(device: &R::Device, report: &mut dyn FnMut(bool, String)) -> Result<(), DeviceError>
 where
     R: Runtime,
     B: Backend<Device = R::Device>,
