@@ -1,15 +1,15 @@
-//! Why a checkpoint cannot be loaded.
+//! Errors of checkpoints.
 
 use std::io;
 use std::path::PathBuf;
 
-use super::config::Arch;
+use super::arch::Arch;
 use crate::gguf::GgufError;
 
 /// Most names that an error lists before it says how many more there are.
 const MAX_LISTED: usize = 20;
 
-/// Why a checkpoint cannot be loaded; each message names the file, key or tensor at fault.
+/// The reason for which a checkpoint cannot be loaded; each message names the file, key or tensor at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The GGUF file is malformed, or lacks a key.
@@ -28,7 +28,7 @@ pub enum CheckpointError {
     NotACheckpoint {
         /// The path as given.
         path: PathBuf,
-        /// What is wrong, and what to give instead.
+        /// The fault, and what to give instead.
         problem: String,
     },
     /// The architecture is not supported.
@@ -42,7 +42,7 @@ pub enum CheckpointError {
     LlamaRefused {
         /// The first check of Mistral Small 3.x that failed.
         failed_check: String,
-        /// Why it cannot be loaded as a plain llama.
+        /// The reason against loading it as a plain llama.
         as_llama: Box<CheckpointError>,
     },
     /// A key holds a value that cannot be used.
@@ -50,7 +50,7 @@ pub enum CheckpointError {
     BadValue {
         /// The metadata key, or the path within config.json.
         key: String,
-        /// What is wrong with its value.
+        /// The fault of its value.
         problem: String,
     },
     /// Two hyperparameters contradict each other.
@@ -81,7 +81,7 @@ pub enum CheckpointError {
         arch: &'static str,
         /// Every such name.
         names: Vec<String>,
-        /// What the tensors suggest the model is; empty when nothing is known.
+        /// A guess from the tensors at what the model is; empty when nothing is known.
         hint: &'static str,
     },
     /// [`TensorSource::tensor`](super::TensorSource::tensor) was asked for a tensor that does not exist.
@@ -92,7 +92,7 @@ pub enum CheckpointError {
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
     /// A JSON file of an HF folder is malformed.
@@ -100,7 +100,7 @@ pub enum CheckpointError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The fault and its position.
         source: serde_json::Error,
     },
 }

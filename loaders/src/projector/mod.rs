@@ -48,7 +48,7 @@ impl Projector {
         Ok(Self { gguf, config })
     }
 
-    /// Whether a file holds a vision tower in one of the two layouts.
+    /// True when a file holds a vision tower in one of the two layouts.
     pub fn is_in(gguf: &Gguf) -> bool {
         ProjectorLayout::of(&Inventory::of_gguf(gguf)).is_some()
     }
@@ -80,7 +80,7 @@ impl Projector {
         )))
     }
 
-    /// What prepares images for this encoder; `max_tokens` caps the tokens of one.
+    /// The preprocessor of images for this encoder; `max_tokens` caps the tokens of one.
     pub fn preprocessor(&self, max_tokens: Option<usize>) -> Preprocessor {
         let config = &self.config;
         Preprocessor {
@@ -92,9 +92,8 @@ impl Projector {
 
     /// Bytes of all weight matrices.
     pub fn matrix_bytes(&self) -> usize {
-        let tensors = self.gguf.tensors().iter();
-        let of_tower = |name: &str| name.starts_with("v.") || name.starts_with("mm.");
-        tensors.filter(|t| t.dims.len() > 1 && of_tower(&t.name)).map(|t| t.n_bytes()).sum()
+        let matrices = self.config.tensors().into_iter().filter(|tensor| tensor.role.is_matrix());
+        matrices.filter_map(|tensor| self.opt_tensor(&tensor.name)).map(|tensor| tensor.bytes.len()).sum()
     }
 }
 
