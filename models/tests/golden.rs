@@ -5,7 +5,7 @@ use burn_ndarray::NdArray;
 use common::golden::{self, EXACT, fixture, load, lowest_cosine, paged_logits, reference, worst_position};
 use common::values;
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig, RopePairing, RopeScaling};
-use ember_models::{Decoder, WeightFormat};
+use ember_models::{TextModel, WeightFormat};
 
 type B = NdArray;
 
@@ -72,7 +72,7 @@ fn assert_mutation_is_caught(model: &str, expected: &str, mutate: impl Fn(&mut M
     let mut config = checkpoint.config().clone();
     mutate(&mut config);
     assert_ne!(&config, checkpoint.config(), "the mutation changes something");
-    let mutant = Decoder::<B>::load_as(&checkpoint, config, WeightFormat::Packed, &Default::default())
+    let mutant = TextModel::<B>::load_as(&checkpoint, config, WeightFormat::Packed, &Default::default())
         .expect("sizes are unchanged");
     let reference = reference(expected);
     let error = worst_position(&paged_logits(&mutant, &reference), &reference);

@@ -15,7 +15,7 @@ use ember_loaders::projector::{Activation, PixtralConfig};
 use ember_models::layers::Linear;
 use ember_models::layers::rope::RopeTable;
 use ember_models::pixtral::rope_table;
-use ember_models::{Decoder, ModelError, Pixtral, WeightFormat};
+use ember_models::{ModelError, Pixtral, TextModel, WeightFormat};
 use std::path::Path;
 
 type B = NdArray;
@@ -34,7 +34,7 @@ fn logits_equal_the_reference() {
 fn an_ollama_file_also_holds_the_text_model() {
     let (model, file) = ("gelu-2", "ollama-f16.gguf");
     let checkpoint = Checkpoint::open(vision::fixture(model, file)).expect("a committed fixture");
-    let text = Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a checkpoint");
+    let text = TextModel::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a checkpoint");
     let encoder = load::<B>(model, file);
     let reference = reference(model, REFERENCES[0], encoder.config().cell_size());
     let error = max_relative(&vision::logits::<B>(&text, &encoder, &reference), &reference.logits);

@@ -21,7 +21,7 @@ use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::projector::Projector;
 pub use ember_models::KvType;
 use ember_models::backend::Backend;
-use ember_models::{Decoder, KvCache, WeightFormat};
+use ember_models::{KvCache, TextModel, WeightFormat};
 use std::fmt;
 
 #[cfg(not(any(feature = "ndarray", feature = "gpu")))]
@@ -342,7 +342,7 @@ fn load<B: Backend>(
         bail!("--ctx-size must be at least 1");
     }
     let cache = KvCache::new::<B>(config, options.kv_type, entries, &device)?;
-    let decoder =
-        Decoder::<B>::load_with(checkpoint, config.clone(), WeightFormat::Packed, &device, progress)?;
-    Ok(Box::new(DecoderRunner::new(decoder, cache, device, prefill_rows)))
+    let model =
+        TextModel::<B>::load_with(checkpoint, config.clone(), WeightFormat::Packed, &device, progress)?;
+    Ok(Box::new(DecoderRunner::new(model, cache, device, prefill_rows)))
 }

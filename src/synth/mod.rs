@@ -22,7 +22,7 @@ pub trait Contents {
     /// Every key but name, storage and version, with the vocabulary of a text model.
     ///
     /// # Errors
-    /// When the output refuses.
+    /// If the output refuses.
     fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError>;
     /// Every tensor with its type, in file order.
     fn tensors(&self, ty: SynthType) -> Vec<(TensorSpec, GgmlType)>;
@@ -36,10 +36,10 @@ pub trait Contents {
 /// The same arguments give the same bytes. Memory stays at a few megabytes whatever the size of the model.
 ///
 /// # Errors
-/// When the output refuses.
+/// If the output refuses.
 ///
 /// # Panics
-/// When the vocabulary of a text model is too small for the control tokens and the bytes (524 tokens are enough for every
+/// If the vocabulary of a text model is too small for the control tokens and the bytes (524 tokens are enough for every
 /// family).
 pub fn write<W: Write>(
     out: W,

@@ -1,11 +1,12 @@
 //! Operations of a backend against their definitions, which run on ndarray tensors: for the tests, and for a look at a
 //! device that no test has met.
 use super::{Backend, HeadInput, HeadNorms, KvLayout, Pairing, default, read};
-use crate::batch::{SequenceRows, StepPlan, slot};
+use crate::batch::{SequenceRows, slot};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
 use crate::layers::rope::RopeTable;
 use crate::packed::PackedMatrix;
+use crate::step::Step;
 use burn::tensor::{Tensor, TensorData};
 use burn_ndarray::NdArray;
 use ember_kernels_cpu::kv::KvType;
@@ -24,12 +25,12 @@ pub struct Finding {
     pub what: String,
     /// Largest difference over largest magnitude.
     pub error: f32,
-    /// What the error must be below.
+    /// The bound of the error.
     pub limit: f32,
 }
 
 impl Finding {
-    /// Whether the operation does what its definition says; NaN is not below anything.
+    /// True when the operation does what its definition says; NaN is not below anything.
     pub fn holds(&self) -> bool {
         self.error < self.limit
     }
@@ -42,7 +43,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Where findings go.
+/// The receiver of findings.
 pub type Report<'a> = &'a mut dyn FnMut(Finding);
 
 /// Every operation of backend `B` on shapes that are no multiple of anything.
@@ -54,7 +55,7 @@ pub fn operations<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<
     products::<B>(&matrices, &[1, 2, 3, 5, 17], 1e-5, device, report)?;
     norms_and_gates::<B>(device, report)?;
     rope::<B>(device, report)?;
-    dense_attention::<B>(device, report)?;
+    unpaged_attention::<B>(device, report)?;
     paged_attention::<B>(device, report)?;
     top_k::<B>(device, report)
 }
@@ -85,8 +86,8 @@ pub fn products<B: Backend>(
         }
     }
     let ids = [matrices[0].rows() as u32 - 1, 0, 0];
-    let fast = B::packed_rows(&placed[0], &ids, device);
-    let defined = default::packed_rows::<D>(&matrices[0], &ids, &CPU);
+    let fast = B::packed_lookup(&placed[0], &ids, device);
+    let defined = default::packed_lookup::<D>(&matrices[0], &ids, &CPU);
     compare(format!("{ty} rows"), fast, defined, 1e-6, report)
 }
 
@@ -138,12 +139,12 @@ fn rope_table<B: Backend>(t: usize, half: usize, pairing: Pairing, device: &B::D
 }
 
 /// Causal rows and a bidirectional sequence.
-fn dense_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+fn unpaged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     let (t, h, g, d) = (12, 6, 2, 32);
     let (q, k, v) = (random(11, t * h * d), random(12, t * g * d), random(13, t * g * d));
     // Two sequences of 5 and 7 rows, the second one bidirectional.
     let visible: Vec<Range<u32>> = (0..5).map(|i| 0..i + 1).chain((5..12).map(|_| 5..12)).collect();
-    let fast = B::dense_attention(
+    let fast = B::unpaged_attention(
         on(&q, [t, h, d], device),
         on(&k, [t, g, d], device),
         on(&v, [t, g, d], device),
@@ -151,12 +152,12 @@ fn dense_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
         0.25,
     );
     let (k, v) = (on::<D, 3>(&k, [t, g, d], &CPU), on(&v, [t, g, d], &CPU));
-    let defined = default::dense_attention(on(&q, [t, h, d], &CPU), k, v, &visible, 0.25);
+    let defined = default::unpaged_attention(on(&q, [t, h, d], &CPU), k, v, &visible, 0.25);
     compare("attention without a cache".to_owned(), fast, defined, 1e-5, report)
 }
 
-/// What Qwen3 and Mistral 3 do between the projections and the output of attention, over pages of each type, for a
-/// prompt with a segment and for single rows after it.
+/// Qwen3's and Mistral 3's operations between the projections and the output of attention, over pages of each type, for
+/// a prompt with a segment and for single rows after it.
 fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     for ty in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0] {
         for qwen3 in [true, false] {
@@ -204,26 +205,22 @@ fn attend<B: Backend>(
         let part = |seed, heads: usize| {
             random(seed, n_rows * heads * d)[start * heads * d..][..t * heads * d].to_vec()
         };
-        let query_scale = (!qwen3).then_some(&query_scale[rows.clone()]);
+        let query_scale = (!qwen3).then(|| query_scale[rows.clone()].to_vec());
         let rope = rope_table(t, d / 2, pairing, device);
         let norm = |seed| on(&random(seed, d), [d], device);
-        let input = HeadInput {
+        let heads = HeadInput {
             q: on(&part(16, h), [t, h, d], device),
             k: on(&part(14, g), [t, g, d], device),
             v: on(&part(15, g), [t, g, d], device),
             norms: qwen3.then(|| HeadNorms { q: norm(17), k: norm(18), eps: 1e-6 }),
-            rope: &rope,
-            query_scale,
         };
-        let slots = &slots[rows];
+        let step = Step::over_pages(rope, query_scale, &slots[rows], &sequences, layout, device)?;
         if defined {
-            let plan = StepPlan { slots, sequences: &sequences, device: None };
-            let q = default::rotate_and_write(input, &mut pages, layout, &plan);
-            return Ok(default::paged_attention(q, &pages, layout, &plan, 0.2));
+            let q = default::rotate_and_write(heads, &mut pages, &step);
+            return Ok(default::paged_attention(q, &pages, &step, 0.2));
         }
-        let plan = B::plan(slots, &sequences, &rope, query_scale, layout, device)?;
-        let q = B::rotate_and_write(input, &mut pages, layout, &plan);
-        Ok(B::paged_attention(q, &pages, layout, &plan, 0.2))
+        let q = B::rotate_and_write(heads, &mut pages, &step);
+        Ok(B::paged_attention(q, &pages, &step, 0.2))
     };
     Ok([step(0..20)?, step(20..21)?])
 }
@@ -236,7 +233,7 @@ fn top_k<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), Model
     for k in [1, 3, 40] {
         let picks = B::top_k(on(&logits, [2, 5], device), k)?;
         let defined = default::top_k(on::<D, 2>(&logits, [2, 5], &CPU), k)?;
-        // NaN is not equal to itself, its place is.
+        // NaN is not equal to itself, its position is.
         let same = picks.len() == 2
             && picks[0] == defined[0]
             && picks[1].iter().map(|pick| pick.0).eq(defined[1].iter().map(|pick| pick.0))
@@ -286,7 +283,7 @@ pub fn random_matrix(ty: GgmlType, seed: u64, rows: usize, cols: usize) -> Packe
     matrix(ty, rows, cols, bytes)
 }
 
-/// Where a block keeps its half-precision numbers.
+/// Offsets of a block's half-precision numbers.
 fn scale_offsets(ty: GgmlType) -> &'static [usize] {
     match ty {
         GgmlType::F32 => &[],
