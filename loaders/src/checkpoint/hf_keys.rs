@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::config::checked_size;
 use super::error::CheckpointError;
 
-/// An object within config.json and where it is, for error messages.
+/// An object within config.json and its path, for error messages.
 #[derive(Clone)]
 pub(super) struct Section<'a> {
     path: String,
@@ -17,7 +17,7 @@ impl<'a> Section<'a> {
         Self { path: String::new(), object }
     }
 
-    /// Where a key of this section is: `text_config.hidden_size`.
+    /// Path of a key of this section, such as `text_config.hidden_size`.
     pub fn key(&self, name: &str) -> String {
         format!("{}{name}", self.path)
     }

@@ -42,7 +42,7 @@ fn block_part(part: &str) -> String {
 /// `rows` are those of `n_heads` heads of `head_dim` rows each, `row_bytes` bytes a row.
 ///
 /// # Panics
-/// When the length of `rows` is not the product of the three, or `head_dim` is odd.
+/// If the length of `rows` is not the product of the three, or `head_dim` is odd.
 pub(super) fn pair_adjacent_rows(rows: &[u8], n_heads: usize, head_dim: usize, row_bytes: usize) -> Vec<u8> {
     assert_eq!(rows.len(), n_heads * head_dim * row_bytes, "rows of whole heads");
     assert!(head_dim.is_multiple_of(2), "heads of whole pairs");

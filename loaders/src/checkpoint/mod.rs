@@ -51,7 +51,7 @@ impl Checkpoint {
     /// Opens a GGUF file (any shard of a split one) or an HF folder.
     ///
     /// # Errors
-    /// When the file is malformed, the architecture is not supported, a value cannot be used, or a tensor is
+    /// If the file is malformed, the architecture is not supported, a value cannot be used, or a tensor is
     /// missing, has the wrong shape, or would be ignored although it matters.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref();

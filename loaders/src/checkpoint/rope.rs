@@ -1,8 +1,8 @@
-//! Rotary position embedding: how a checkpoint's frequencies follow from its metadata.
+//! Rotary position embedding: a checkpoint's frequencies, as they follow from its metadata.
 
 use std::f64::consts::PI;
 
-/// Which two elements of a head are rotated together.
+/// The two elements of a head that are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopePairing {
     /// Elements `2i` and `2i + 1`: llama and mistral3, whose Q/K rows are stored permuted for it.
@@ -18,13 +18,13 @@ pub struct RopeConfig {
     pub dim: usize,
     /// Base of the geometric series of wavelengths (`rope_theta`).
     pub freq_base: f32,
-    /// Which elements form a pair.
+    /// The elements that form a pair.
     pub pairing: RopePairing,
-    /// How the frequencies are stretched for a longer context.
+    /// The stretching of the frequencies for a longer context.
     pub scaling: RopeScaling,
 }
 
-/// How rotary frequencies are stretched beyond the context a model was pretrained on.
+/// The stretching of rotary frequencies beyond the context a model was pretrained on.
 ///
 /// Llama 3's frequency factors are not here: they come as the tensor `rope_freqs.weight`, see
 /// [`RopeConfig::inv_freq`].
@@ -34,12 +34,12 @@ pub enum RopeScaling {
     None,
     /// Every frequency divided by `factor` (position interpolation).
     Linear {
-        /// How many times longer the context becomes.
+        /// Ratio of the longer context to the original one.
         factor: f32,
     },
     /// YaRN: high frequencies kept, low ones divided by `factor`, a linear ramp over the dimension index between.
     Yarn {
-        /// How many times longer the context becomes.
+        /// Ratio of the longer context to the original one.
         factor: f32,
         /// Context length of the pretraining, in tokens.
         original_context: usize,
@@ -62,7 +62,7 @@ impl RopeConfig {
     /// `freq_factors` is the tensor `rope_freqs.weight` (`dim / 2` divisors) when the checkpoint has one.
     ///
     /// # Panics
-    /// When `freq_factors` is not `dim / 2` long; [`Checkpoint`](super::Checkpoint) has checked the tensor's shape.
+    /// If `freq_factors` is not `dim / 2` long; [`Checkpoint`](super::Checkpoint) has checked the tensor's shape.
     pub fn inv_freq(&self, freq_factors: Option<&[f32]>) -> Vec<f32> {
         let pairs = self.dim / 2;
         if let Some(factors) = freq_factors {
@@ -86,7 +86,7 @@ impl RopeConfig {
         (base * f64::from(attn_factor)) as f32
     }
 
-    /// Whether every frequency and the magnitude can be computed with.
+    /// True when every frequency and the magnitude can be computed with.
     pub(super) fn is_finite(&self) -> bool {
         self.magnitude().is_finite() && self.inv_freq(None).iter().all(|frequency| frequency.is_finite())
     }

@@ -143,13 +143,13 @@ impl<C: Conditions> Part<C> {
 
 /// Every tensor of a kind of model with configuration `C`, in the order of a file.
 pub(crate) struct Description<C: 'static> {
-    /// What comes before the blocks.
+    /// Parts before the blocks.
     pub before: &'static [Part<C>],
     /// `blk.` in `blk.3.attn_q.weight`.
     pub block_prefix: &'static str,
     /// The parts of each block.
     pub block: &'static [Part<C>],
-    /// What comes after the blocks.
+    /// Parts after the blocks.
     pub after: &'static [Part<C>],
 }
 

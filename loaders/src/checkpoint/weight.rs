@@ -3,7 +3,7 @@
 use super::CheckpointError;
 use crate::gguf::{GgmlType, MappedBytes, dequantize};
 
-/// Where a module's tensors come from, by their GGUF names.
+/// A source of a module's tensors, by their GGUF names.
 pub trait TensorSource {
     /// The tensor of this name, such as `blk.3.attn_q.weight`, if there is one.
     fn opt_tensor(&self, name: &str) -> Option<WeightTensor>;
@@ -11,7 +11,7 @@ pub trait TensorSource {
     /// The tensor of this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     fn tensor(&self, name: &str) -> Result<WeightTensor, CheckpointError> {
         self.opt_tensor(name).ok_or_else(|| CheckpointError::NoSuchTensor(name.to_owned()))
     }

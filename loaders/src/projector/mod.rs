@@ -25,7 +25,7 @@ impl Projector {
     /// Opens a projector file, or the vision tower in a file that also holds a text model, as Ollama writes it.
     ///
     /// # Errors
-    /// When the file is malformed or not a Pixtral projector, a value cannot be used, or a tensor is missing, has the
+    /// If the file is malformed or not a Pixtral projector, a value cannot be used, or a tensor is missing, has the
     /// wrong shape, or is not applied by the encoder.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         Self::from_gguf(Gguf::open(path)?)
