@@ -1,5 +1,5 @@
-//! Qwen3, Mistral 3 with its Pixtral vision encoder, and the plain Llama and Qwen2 decoders they descend from, as Burn
-//! modules.
+//! [`Qwen3`], [`Mistral3`] with its [`Pixtral`] vision encoder, and the plain [`Llama`] and [`Qwen2`] decoders they descend
+//! from, as Burn modules. [`TextModel`] is whichever of them a checkpoint holds.
 //!
 //! Every module is generic over [`backend::Backend`], Burn's backend trait extended with the operations that
 //! inference lives on: packed (quantized) matrix products, RMSNorm, rotary embedding, paged attention. Each of them
@@ -25,15 +25,15 @@ pub mod decoder;
 pub mod error;
 pub mod kv_cache;
 pub mod layers;
-mod llama;
-mod mistral3;
+pub mod llama;
+pub mod mistral3;
 mod opaque;
 pub mod packed;
 pub mod pixtral;
-mod qwen2;
-mod qwen3;
+pub mod qwen2;
+pub mod qwen3;
 pub mod step;
-mod text_model;
+pub mod text_model;
 pub mod weights;
 
 pub use batch::{Batch, EmbeddingRows, SequenceRows};

@@ -222,7 +222,7 @@ fn an_encoder_without_a_file_trains() {
     }
 }
 
-/// The table of docs: one description gives each family its own tensors.
+/// One description gives each family its own tensors.
 #[test]
 fn families_have_their_own_tensors() {
     let names = |config: ModelConfig| -> Vec<String> {
