@@ -22,6 +22,7 @@
 mod answer;
 mod bytes;
 pub mod chat;
+mod chat_tokenizer;
 pub mod device;
 pub mod engine;
 mod error;
@@ -31,16 +32,15 @@ pub mod sampling;
 mod session;
 mod settings;
 pub mod synth;
-mod text_model;
 mod vision;
 
 pub use answer::{Answer, AnswerResult, Ending};
 pub use bytes::DecimalBytes;
 pub use chat::{Message, TextDelta};
+pub use chat_tokenizer::{ChatTokenizer, Conversation};
 pub use error::{Error, ProjectorError};
 pub use model::{DEFAULT_CONTEXT, Model, ModelFiles, ModelOptions};
 pub use progress::{OnProgress, Progress, Reporter};
 pub use session::Session;
 pub use settings::{AnswerOptions, AnswerSettings, MAX_TOKENS, MAX_TOKENS_THINKING};
-pub use text_model::{Conversation, TextModel};
 pub use vision::{EncodedImages, ImageFile, VisionModel};

@@ -1,12 +1,12 @@
 //! A model: its files, and the engine that runs it.
 use crate::bytes::DecimalBytes;
+use crate::chat_tokenizer::ChatTokenizer;
 use crate::device::{self, CacheOptions, DeviceOptions, KvType, LoadOptions};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::progress::{Progress, Reporter};
 use crate::session::Session;
 use crate::settings::AnswerOptions;
-use crate::text_model::TextModel;
 use crate::vision::VisionModel;
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::gguf::GgmlType;
@@ -40,7 +40,7 @@ pub struct ModelFiles {
     checkpoint: Checkpoint,
     options: ModelOptions,
     /// From the first use on: a model can be measured without its tokenizer.
-    text: OnceLock<TextModel>,
+    text: OnceLock<ChatTokenizer>,
     /// From the first image on: a model can be used without its projector.
     vision: Option<VisionModel>,
 }
@@ -80,11 +80,11 @@ impl ModelFiles {
     ///
     /// # Errors
     /// [`Error::Tokenizer`] for a tokenizer that is not supported.
-    pub fn text(&self) -> Result<&TextModel, Error> {
+    pub fn chat(&self) -> Result<&ChatTokenizer, Error> {
         if let Some(text) = self.text.get() {
             return Ok(text);
         }
-        let text = TextModel::of_checkpoint(&self.checkpoint)?;
+        let text = ChatTokenizer::of_checkpoint(&self.checkpoint)?;
         Ok(self.text.get_or_init(|| text))
     }
 
@@ -93,7 +93,7 @@ impl ModelFiles {
     /// # Errors
     /// [`Error::ImagePrompt`] when the model takes no images, [`Error::Projector`] when no projector fits it.
     pub fn vision(&mut self) -> Result<&mut VisionModel, Error> {
-        self.text()?.image_tokens()?;
+        self.chat()?.image_tokens()?;
         let ModelOptions { projector, image_max_tokens, device, .. } = &self.options;
         let vision = match self.vision.take() {
             Some(vision) => vision,
@@ -187,7 +187,7 @@ impl Model {
     /// # Errors
     /// [`Error::Tokenizer`] for a tokenizer that is not supported, [`Error::Setting`] for a setting outside its range.
     pub fn session(&mut self, options: AnswerOptions) -> Result<Session<'_>, Error> {
-        self.files.text()?;
+        self.files.chat()?;
         let settings = options.resolve(&self.files.checkpoint)?;
         Ok(Session::new(self, settings))
     }

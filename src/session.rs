@@ -1,11 +1,11 @@
 //! A conversation with a model, whose tokens stay cached from turn to turn.
 use crate::answer::{Answer, AnswerResult, Kept, Parts};
 use crate::chat::{Message, Prompt};
+use crate::chat_tokenizer::Conversation;
 use crate::engine::{GenerateLimits, Generation, Sequence, Tokens};
 use crate::error::Error;
 use crate::model::Model;
 use crate::settings::{AnswerOptions, AnswerSettings};
-use crate::text_model::Conversation;
 use crate::vision::ImageFile;
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ impl<'m> Session<'m> {
     /// # Errors
     /// [`Error::NoThinkingSwitch`].
     pub fn set_think(&mut self, think: Option<bool>) -> Result<(), Error> {
-        self.model.files.text()?.check_think(think)?;
+        self.model.files.chat()?.check_think(think)?;
         self.think = think;
         Ok(())
     }
@@ -146,7 +146,7 @@ impl<'m> Session<'m> {
         let images: Vec<ImageFile> = self.messages.iter().flat_map(|said| said.images.clone()).collect();
         // From here on an error puts the conversation back.
         let kept = Kept { messages: &mut self.messages, keep, replaced };
-        let prompt = self.model.files.text()?.prompt(&conversation)?;
+        let prompt = self.model.files.chat()?.prompt(&conversation)?;
         continue_prompt(self.model, &mut self.sequence, &mut self.settings, &prompt, &images, Some(kept))
     }
 
@@ -170,7 +170,7 @@ fn continue_prompt<'s>(
     let Model { files, engine, .. } = model;
     files.check_prompt_fits(prompt.ids.len())?;
     let images = files.encode(images)?;
-    let text = files.text()?;
+    let text = files.chat()?;
     let max_tokens = settings.options.max_tokens(text.thinks(prompt));
     let limits = GenerateLimits { max_tokens, end_tokens: text.tokenizer().eog().to_vec() };
     let spans = images.at(&prompt.image_starts);

@@ -4,7 +4,7 @@ mod checkpoint_support;
 
 use checkpoint_support::{FFN, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, TinyModel};
 use ember_loaders::checkpoint::{
-    Arch, ModelConfig, QueryScale, RopeConfig, RopePairing, RopeScaling, TensorSource,
+    Arch, ModelConfig, Pairing, QueryScale, RopeConfig, RopeScaling, TensorSource,
 };
 use ember_loaders::gguf::GgmlType;
 
@@ -14,7 +14,7 @@ fn config(model: &TinyModel) -> ModelConfig {
 }
 
 /// Fields that every tiny model shares.
-fn base(arch: Arch, pairing: RopePairing) -> ModelConfig {
+fn base(arch: Arch, pairing: Pairing) -> ModelConfig {
     ModelConfig {
         arch,
         name: Some("Tiny".into()),
@@ -39,12 +39,12 @@ fn base(arch: Arch, pairing: RopePairing) -> ModelConfig {
 
 #[test]
 fn every_architecture() {
-    let qwen3 = ModelConfig { qk_norm: true, ..base(Arch::Qwen3, RopePairing::Half) };
+    let qwen3 = ModelConfig { qk_norm: true, ..base(Arch::Qwen3, Pairing::Half) };
     assert_eq!(config(&TinyModel::qwen3()), qwen3);
-    let qwen2 = ModelConfig { qkv_bias: true, ..base(Arch::Qwen2, RopePairing::Half) };
+    let qwen2 = ModelConfig { qkv_bias: true, ..base(Arch::Qwen2, Pairing::Half) };
     assert_eq!(config(&TinyModel::qwen2()), qwen2);
-    assert_eq!(config(&TinyModel::dense("llama")), base(Arch::Llama, RopePairing::Adjacent));
-    assert_eq!(config(&TinyModel::dense("mistral3")), base(Arch::Mistral3, RopePairing::Adjacent));
+    assert_eq!(config(&TinyModel::dense("llama")), base(Arch::Llama, Pairing::Adjacent));
+    assert_eq!(config(&TinyModel::dense("mistral3")), base(Arch::Mistral3, Pairing::Adjacent));
 }
 
 #[test]

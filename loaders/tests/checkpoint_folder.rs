@@ -5,7 +5,7 @@ mod checkpoint_support;
 use checkpoint_support::assert_names;
 use checkpoint_support::folder::TinyFolder;
 use ember_loaders::checkpoint::{
-    Arch, Checkpoint, ModelConfig, QueryScale, RopePairing, RopeScaling, TensorSource,
+    Arch, Checkpoint, ModelConfig, Pairing, QueryScale, RopeScaling, TensorSource,
 };
 use ember_loaders::gguf::GgmlType;
 use safetensors::Dtype;
@@ -20,7 +20,7 @@ fn config(folder: &TinyFolder) -> ModelConfig {
 fn a_llama_folder() {
     let checkpoint = TinyFolder::llama("a_llama_folder").open().unwrap();
     let config = checkpoint.config();
-    assert_eq!((config.arch, config.rope.pairing), (Arch::Llama, RopePairing::Adjacent));
+    assert_eq!((config.arch, config.rope.pairing), (Arch::Llama, Pairing::Adjacent));
     assert_eq!(config.name.as_deref(), Some("a_llama_folder"));
     assert_eq!((config.hidden_size, config.ffn_size, config.n_layers), (32, 48, 1));
     assert_eq!((config.n_heads, config.n_kv_heads, config.head_dim), (4, 2, 16));

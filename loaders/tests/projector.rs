@@ -3,7 +3,7 @@
 mod checkpoint_support;
 
 use checkpoint_support::{TinyModel, assert_names};
-use ember_loaders::checkpoint::{RopePairing, TensorSource};
+use ember_loaders::checkpoint::{Pairing, TensorSource};
 use ember_loaders::projector::{Activation, PixtralConfig, Projector, ProjectorLayout};
 use std::path::Path;
 
@@ -107,7 +107,7 @@ fn both_layouts_give_one_configuration() {
         head_dim: 16,
         norm_eps: 1e-5,
         rope_freq_base: 1e4,
-        rope_pairing: RopePairing::Adjacent,
+        rope_pairing: Pairing::Adjacent,
         activation: Activation::Silu,
         activation_named: true,
         patch_size: PATCH,
@@ -123,7 +123,7 @@ fn both_layouts_give_one_configuration() {
     // Neither activation is named: Ollama has no key for it.
     let expected = PixtralConfig {
         layout: ProjectorLayout::Ollama,
-        rope_pairing: RopePairing::Half,
+        rope_pairing: Pairing::Half,
         activation: Activation::Gelu,
         activation_named: false,
         ..expected
@@ -160,7 +160,7 @@ fn ollama_s_names_may_come_with_clip_s_keys() {
     let projector = open(&with_blocks(file, ["attn_norm", "ffn_norm", "attn_output"]));
     let config = projector.config();
     assert_eq!((config.layout, config.activation), (ProjectorLayout::Ollama, Activation::Silu));
-    assert_eq!(config.rope_pairing, RopePairing::Half);
+    assert_eq!(config.rope_pairing, Pairing::Half);
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! One step's work for the decoder, as plain data: what the scheduler writes and the runner hands over.
+//! One step's work for the decoder, as plain data that the scheduler writes and the runner hands over.
 use crate::error::ModelError;
-use crate::opaque::Opaque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ pub struct Batch {
     pub logits_rows: Vec<u32>,
     /// Rows whose likeliest tokens are wanted, in output order.
     pub likeliest_rows: Vec<u32>,
-    /// How many of the likeliest tokens.
+    /// The number of likeliest tokens.
     pub likeliest: usize,
     /// Rows whose final normalised hidden state is wanted, in output order.
     pub hidden_rows: Vec<u32>,
@@ -54,7 +53,7 @@ impl EmbeddingRows {
 pub struct SequenceRows {
     /// Rows of the batch.
     pub rows: Range<usize>,
-    /// How many KV entries the sequence had before this step; row `i` of the sequence becomes entry `kv_start + i`.
+    /// KV entries that the sequence had before this step; row `i` of the sequence becomes entry `kv_start + i`.
     pub kv_start: u32,
     /// Physical block of each run of `block_len` KV entries.
     pub block_table: Vec<u32>,
@@ -65,26 +64,14 @@ pub struct SequenceRows {
 }
 
 impl SequenceRows {
-    /// For each row the KV range it may attend to.
-    pub fn visible(&self) -> Vec<Range<u32>> {
-        let row = |i: u32| {
+    /// The KV range that each row may attend to.
+    pub fn visible(&self) -> impl Iterator<Item = Range<u32>> {
+        (0..self.rows.len() as u32).map(|i| {
             let own = self.kv_start + i;
             let segment = self.segments.iter().find(|segment| segment.contains(&own));
             0..segment.map_or(own + 1, |segment| segment.end)
-        };
-        (0..self.rows.len() as u32).map(row).collect()
+        })
     }
-}
-
-/// What attention needs to know about a step, prepared once and shared by all layers.
-#[derive(Debug)]
-pub struct StepPlan<'a> {
-    /// Physical KV slot each row writes.
-    pub slots: &'a [u32],
-    /// The sequences, covering the rows in order.
-    pub sequences: &'a [SequenceRows],
-    /// The same as the backend keeps it on its device, if it does.
-    pub device: Option<Opaque>,
 }
 
 impl Batch {
@@ -114,7 +101,7 @@ impl Batch {
         self.tokens.len()
     }
 
-    /// Whether there is nothing to do.
+    /// True when there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
@@ -175,7 +162,7 @@ impl Batch {
             if let Some(adapter) = sequence.adapter {
                 return Err(ModelError::InvalidBatch(format!("adapter {adapter} is not loaded")));
             }
-            let entries = sequence.visible().iter().map(|range| range.end as usize).max().unwrap_or(0);
+            let entries = sequence.visible().map(|range| range.end as usize).max().unwrap_or(0);
             let blocks = sequence.block_table.len();
             if entries > blocks * block_len {
                 return Err(ModelError::InvalidBatch(format!(

@@ -12,13 +12,14 @@ use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::kv_cache::KvCache;
 use crate::layers::rope::Rope;
-use crate::layers::{AttentionInput, Block, BlockShape, Embedding, Keys, Linear, RmsNorm};
+use crate::layers::{Block, BlockShape, Embedding, Linear, RmsNorm};
+use crate::step::Step;
 use crate::weights::{WeightFormat, Weights};
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
-use ember_loaders::checkpoint::{Checkpoint, ModelConfig, TensorSource};
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 
-/// Embedding, blocks, final norm and head. What differs between architectures is in the configuration.
+/// Embedding, blocks, final norm and head. The differences between architectures are in the configuration.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend> {
     /// `[vocab, hidden]`.
@@ -33,7 +34,7 @@ pub struct Decoder<B: Backend> {
     rope: Rope,
 }
 
-/// What a step was asked for.
+/// The rows that a step was asked for.
 #[derive(Debug)]
 pub struct StepOutput<B: Backend> {
     /// `[batch.logits_rows.len(), vocab]`, when any were wanted.
@@ -48,7 +49,7 @@ impl<B: Backend> Decoder<B> {
     /// Builds the model of a checkpoint on `device`.
     ///
     /// # Errors
-    /// When the checkpoint lacks a tensor.
+    /// If the checkpoint lacks a tensor.
     pub fn load(
         checkpoint: &Checkpoint,
         format: WeightFormat,
@@ -57,24 +58,11 @@ impl<B: Backend> Decoder<B> {
         Self::load_with(checkpoint, checkpoint.config().clone(), format, device, &mut |_| ())
     }
 
-    /// [`load`](Self::load) with other hyperparameters than the checkpoint's, for experiments: another rope scaling or
-    /// context length, a norm left out. Sizes must stay those of the tensors.
+    /// [`load`](Self::load) with other hyperparameters than the checkpoint's, for experiments, and `progress` called with the
+    /// bytes of weight matrices placed since its last call. Sizes must stay those of the tensors.
     ///
     /// # Errors
-    /// When the checkpoint lacks a tensor.
-    pub fn load_as(
-        checkpoint: &Checkpoint,
-        config: ModelConfig,
-        format: WeightFormat,
-        device: &B::Device,
-    ) -> Result<Self, ModelError> {
-        Self::load_with(checkpoint, config, format, device, &mut |_| ())
-    }
-
-    /// [`load_as`](Self::load_as), calling `progress` with the bytes of weight matrices placed since its last call.
-    ///
-    /// # Errors
-    /// When the checkpoint lacks a tensor or the device cannot hold one.
+    /// If the checkpoint lacks a tensor or the device cannot hold one.
     pub fn load_with(
         checkpoint: &Checkpoint,
         config: ModelConfig,
@@ -83,28 +71,34 @@ impl<B: Backend> Decoder<B> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ModelError> {
         B::guard(device, || {
-            let weights = Weights::new(checkpoint, format, device, progress);
-            let model = Self::build(&weights, checkpoint, config)?;
+            let weights = Weights::stored(checkpoint, config.tensors(), format, device, progress);
+            let model = Self::build(&weights, config)?;
             // Memory that the uploads passed through.
             B::memory_cleanup(device);
             Ok(model)
         })
     }
 
-    fn build(
-        weights: &Weights<'_, B>,
-        checkpoint: &Checkpoint,
-        config: ModelConfig,
-    ) -> Result<Self, ModelError> {
-        let freq_factors = checkpoint.opt_tensor("rope_freqs.weight").map(|tensor| tensor.to_f32());
-        let rope = Rope::new(&config.rope, freq_factors.as_deref());
+    /// A model of random weights, as f32 parameters: norms at one, biases at zero, matrices normal with deviation 0.02,
+    /// drawn from the backend's generator (`B::seed`) when a layer is first used.
+    ///
+    /// # Panics
+    /// If the sizes contradict each other.
+    pub fn init(config: ModelConfig, device: &B::Device) -> Self {
+        config.check().unwrap_or_else(|error| panic!("{error}"));
+        Self::build(&Weights::random(config.tensors(), device), config)
+            .expect("the description names every tensor that the layers read")
+    }
+
+    fn build(weights: &Weights<'_, B>, config: ModelConfig) -> Result<Self, ModelError> {
+        let rope = Rope::new(&config.rope, weights.values("rope_freqs").as_deref());
         let shape = BlockShape::from(&config);
         let blk = (0..config.n_layers).map(|i| Block::load(weights, &shape, &format!("blk.{i}")));
         Ok(Self {
             token_embd: weights.embedding("token_embd")?,
             blk: blk.collect::<Result<_, _>>()?,
             output_norm: weights.rms_norm("output_norm", config.norm_eps)?,
-            output: if config.tied_embeddings { None } else { Some(weights.linear("output")?) },
+            output: weights.opt_linear("output")?,
             config,
             rope,
         })
@@ -135,20 +129,13 @@ impl<B: Backend> Decoder<B> {
         let device = tokens.device();
         let ids: Vec<u32> =
             tokens.into_data().convert::<u32>().into_vec().expect("converted to u32 just above");
-        let visible: Vec<_> = (0..(batch * seq) as u32)
-            .map(|row| {
-                let start = row - row % seq as u32;
-                start..row + 1
-            })
-            .collect();
+        let causal = |row: u32| row - row % seq as u32..row + 1;
+        let visible = (0..(batch * seq) as u32).map(causal).collect();
         let positions = positions.repeat(batch);
-        let mut input = AttentionInput {
-            rope: self.rope.table(&positions, &device),
-            query_scale: self.query_scale(&positions),
-            keys: Keys::Rows { visible: &visible },
-        };
+        let rope = self.rope.table(&positions, &device);
+        let step = Step::without_cache(rope, self.query_scale(&positions), visible);
         let x = self.token_embd.forward(&ids, &device);
-        let x = self.output_norm.forward(Block::forward_all(&self.blk, x, &mut input));
+        let x = self.output_norm.forward(Block::forward_all(&self.blk, x, &step, None));
         self.head(x).reshape([batch, seq, self.config.vocab_size])
     }
 
@@ -177,9 +164,8 @@ impl<B: Backend> Decoder<B> {
         let rope = self.rope.table(&batch.positions, device);
         let query_scale = self.query_scale(&batch.positions);
         let (slots, sequences) = (&batch.slots, &batch.sequences);
-        let plan = B::plan(slots, sequences, &rope, query_scale.as_deref(), cache.layout(), device)?;
-        let mut input = AttentionInput { rope, query_scale, keys: Keys::Paged { cache, plan } };
-        let x = Block::forward_all(&self.blk, self.embed(batch, device), &mut input);
+        let step = Step::over_pages(rope, query_scale, slots, sequences, cache.layout(), device)?;
+        let x = Block::forward_all(&self.blk, self.embed(batch, device), &step, Some(cache));
         let wanted = |rows: &[u32]| {
             let ids: Vec<i64> = rows.iter().map(|&row| i64::from(row)).collect();
             let ids = Tensor::<B, 1, Int>::from_data(TensorData::new(ids, [rows.len()]), device);

@@ -1,5 +1,5 @@
-//! What can go wrong between a checkpoint and logits.
-use ember_loaders::checkpoint::{Arch, CheckpointError};
+//! Errors between a checkpoint and logits.
+use ember_loaders::checkpoint::{Arch, Checkpoint, CheckpointError};
 use thiserror::Error;
 
 /// An error of this crate. Every message names the thing at fault.
@@ -13,7 +13,7 @@ pub enum ModelError {
     WrongArchitecture {
         /// The architecture in the checkpoint.
         found: Arch,
-        /// What the caller's type accepts.
+        /// The family that the caller's type accepts.
         wanted: &'static str,
     },
     /// A batch that contradicts itself, the model or the cache.
@@ -38,4 +38,18 @@ pub enum ModelError {
     /// The device cannot hold the model, or failed at what it was asked.
     #[error("{0}")]
     Device(String),
+}
+
+impl ModelError {
+    /// Refuses a checkpoint of another family.
+    pub(crate) fn check_family(
+        checkpoint: &Checkpoint,
+        arch: Arch,
+        wanted: &'static str,
+    ) -> Result<(), Self> {
+        match checkpoint.config().arch {
+            found if found == arch => Ok(()),
+            found => Err(Self::WrongArchitecture { found, wanted }),
+        }
+    }
 }

@@ -41,7 +41,7 @@ impl KvPages {
     /// The host pools of keys and of values.
     ///
     /// # Panics
-    /// When the pages are on a device: the operation in use has no body for that backend.
+    /// If the pages are on a device: the operation in use has no body for that backend.
     pub fn as_host(&self) -> (&[u8], &[u8]) {
         match self {
             Self::Host { k, v } => (k, v),

@@ -19,12 +19,12 @@ impl Opaque {
     /// The resource.
     ///
     /// # Panics
-    /// When it is of another type: it was made by another backend.
+    /// If it is of another type: it was made by another backend.
     pub fn get<T: Any>(&self) -> &T {
         self.0.downcast_ref().unwrap_or_else(|| panic!("not a {}: made by another backend", type_name::<T>()))
     }
 
-    /// Whether both share one resource.
+    /// True when both share one resource.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

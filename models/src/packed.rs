@@ -16,12 +16,12 @@ pub struct PackedMatrix {
     rows: usize,
     cols: usize,
     bytes: MappedBytes,
-    device: Option<DeviceRows>,
+    device: Option<DevicePosition>,
 }
 
-/// Where a matrix lies in device memory.
+/// Position of a matrix in device memory.
 #[derive(Clone, Debug)]
-pub struct DeviceRows {
+pub struct DevicePosition {
     /// Matrices of one block type and width on top of each other, as the backend keeps them.
     pub stack: Opaque,
     /// First row of the stack that is the matrix's.
@@ -41,8 +41,8 @@ impl PackedMatrix {
         Self { ty: tensor.ty, rows, cols, bytes: tensor.bytes.clone(), device: None }
     }
 
-    /// The same matrix with its place in device memory.
-    pub fn on_device(self, device: DeviceRows) -> Self {
+    /// The same matrix with its position in device memory.
+    pub fn on_device(self, device: DevicePosition) -> Self {
         Self { device: Some(device), ..self }
     }
 
@@ -52,8 +52,8 @@ impl PackedMatrix {
         self.bytes.release();
     }
 
-    /// Its place in device memory, if it has one.
-    pub fn device(&self) -> Option<&DeviceRows> {
+    /// Its position in device memory, if it has one.
+    pub fn device(&self) -> Option<&DevicePosition> {
         self.device.as_ref()
     }
 

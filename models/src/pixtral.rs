@@ -13,7 +13,8 @@
 use crate::backend::Backend;
 use crate::error::ModelError;
 use crate::layers::rope::RopeTable;
-use crate::layers::{AttentionInput, Block, BlockShape, Keys, Linear, RmsNorm};
+use crate::layers::{Block, BlockShape, Linear, RmsNorm};
+use crate::step::Step;
 use crate::weights::{WeightFormat, Weights};
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData, activation::gelu};
@@ -53,7 +54,7 @@ impl<B: Backend> Pixtral<B> {
     /// Builds the encoder of a projector file on `device`.
     ///
     /// # Errors
-    /// When the device cannot hold it.
+    /// If the device cannot hold it.
     pub fn load(projector: &Projector, format: WeightFormat, device: &B::Device) -> Result<Self, ModelError> {
         Self::load_with(projector, projector.config().clone(), format, device, &mut |_| ())
     }
@@ -71,12 +72,18 @@ impl<B: Backend> Pixtral<B> {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ModelError> {
         B::guard(device, || {
-            let weights = Weights::new(projector, format, device, progress);
+            let weights = Weights::stored(projector, config.tensors(), format, device, progress);
             let model = Self::build(&weights, config)?;
             // Memory that the uploads passed through.
             B::memory_cleanup(device);
             Ok(model)
         })
+    }
+
+    /// An encoder of random weights, as f32 parameters, without the optional biases.
+    pub fn init(config: PixtralConfig, device: &B::Device) -> Self {
+        Self::build(&Weights::random(config.tensors(), device), config)
+            .expect("the description names every tensor that the layers read")
     }
 
     fn build(weights: &Weights<'_, B>, config: PixtralConfig) -> Result<Self, ModelError> {
@@ -112,7 +119,7 @@ impl<B: Backend> Pixtral<B> {
         })
     }
 
-    /// What the last block leaves of every patch, before the projector.
+    /// Hidden states of the patches after the last block, before the projector.
     ///
     /// # Shapes
     /// `[patches of all images, hidden]`.
@@ -134,19 +141,16 @@ impl<B: Backend> Pixtral<B> {
         let width = 3 * patch * patch;
         let shape = [pixels.len() / width, width];
         let x = self.patch_conv.forward(Tensor::from_data(TensorData::new(pixels, shape), device));
-        let visible = visible(images, patch);
-        let mut input = AttentionInput { rope, query_scale: None, keys: Keys::Rows { visible: &visible } };
-        Block::forward_all(&self.blk, self.encoder_norm.forward(x), &mut input)
+        let step = Step::without_cache(rope, None, visible(images, patch));
+        Block::forward_all(&self.blk, self.encoder_norm.forward(x), &step, None)
     }
 }
 
 impl<B: Backend> MultiModalProjector<B> {
     fn load(weights: &Weights<'_, B>, config: &PixtralConfig) -> Result<Self, ModelError> {
-        let norm = || weights.rms_norm("mm.norm", config.norm_eps);
-        let merging_layer = || weights.linear("mm.patch_merger.merging_layer");
         Ok(Self {
-            norm: config.has_merger.then(norm).transpose()?,
-            merging_layer: config.has_merger.then(merging_layer).transpose()?,
+            norm: weights.opt_rms_norm("mm.norm", config.norm_eps)?,
+            merging_layer: weights.opt_linear("mm.patch_merger.merging_layer")?,
             linear_1: weights.linear("mm.linear_1")?,
             linear_2: weights.linear("mm.linear_2")?,
             merge_size: config.merge_size,

@@ -1,6 +1,6 @@
 //! A model without its backend's type: a flat batch in, host logits out.
 use crate::backend::{Backend, TopK, read};
-use crate::{Batch, Decoder, KvCache, ModelError};
+use crate::{Batch, KvCache, ModelError, TextModel};
 use ember_loaders::checkpoint::ModelConfig;
 
 /// A model with its KV cache, on whichever backend it was loaded.
@@ -35,9 +35,9 @@ pub struct RunnerOutput {
     pub hidden: Vec<f32>,
 }
 
-/// A [`Decoder`] on backend `B`.
+/// A [`TextModel`] on backend `B`.
 pub struct DecoderRunner<B: Backend> {
-    decoder: Decoder<B>,
+    model: TextModel<B>,
     cache: KvCache,
     device: B::Device,
     prefill_rows: usize,
@@ -47,20 +47,20 @@ pub struct DecoderRunner<B: Backend> {
 const MAX_LOGITS: usize = 1 << 24;
 
 impl<B: Backend> DecoderRunner<B> {
-    /// Pairs a decoder with its cache; `prefill_rows` is lowered to what the device's largest buffer allows.
-    pub fn new(decoder: Decoder<B>, cache: KvCache, device: B::Device, prefill_rows: usize) -> Self {
-        let config = decoder.config();
+    /// Pairs a model with its cache; `prefill_rows` is lowered to what the device's largest buffer allows.
+    pub fn new(model: TextModel<B>, cache: KvCache, device: B::Device, prefill_rows: usize) -> Self {
+        let config = model.config();
         // Gate and up, or queries, keys and values, are one result.
         let heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim;
         let widest = (2 * config.ffn_size).max(heads).max(config.hidden_size);
         let prefill_rows = prefill_rows.min(B::max_elements(&device) / widest).max(1);
-        Self { decoder, cache, device, prefill_rows }
+        Self { model, cache, device, prefill_rows }
     }
 }
 
 impl<B: Backend> Runner for DecoderRunner<B> {
     fn config(&self) -> &ModelConfig {
-        self.decoder.config()
+        self.model.config()
     }
 
     fn block_len(&self) -> usize {
@@ -84,7 +84,7 @@ impl<B: Backend> Runner for DecoderRunner<B> {
     }
 
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
-        let output = self.decoder.step(batch, &mut self.cache, &self.device)?;
+        let output = self.model.step(batch, &mut self.cache, &self.device)?;
         let logits = output.logits.map(read).transpose()?.unwrap_or_default();
         let hidden = output.hidden.map(read).transpose()?.unwrap_or_default();
         let pick = |logits| B::top_k(logits, batch.likeliest);

@@ -4,8 +4,8 @@ mod common;
 use burn_ndarray::NdArray;
 use common::golden::{self, EXACT, fixture, load, lowest_cosine, paged_logits, reference, worst_position};
 use common::values;
-use ember_loaders::checkpoint::{Checkpoint, ModelConfig, RopePairing, RopeScaling};
-use ember_models::{Decoder, WeightFormat};
+use ember_loaders::checkpoint::{Checkpoint, ModelConfig, Pairing, RopeScaling};
+use ember_models::{TextModel, WeightFormat};
 
 type B = NdArray;
 
@@ -72,7 +72,7 @@ fn assert_mutation_is_caught(model: &str, expected: &str, mutate: impl Fn(&mut M
     let mut config = checkpoint.config().clone();
     mutate(&mut config);
     assert_ne!(&config, checkpoint.config(), "the mutation changes something");
-    let mutant = Decoder::<B>::load_as(&checkpoint, config, WeightFormat::Packed, &Default::default())
+    let mutant = TextModel::<B>::load_as(&checkpoint, config, WeightFormat::Packed, &Default::default())
         .expect("sizes are unchanged");
     let reference = reference(expected);
     let error = worst_position(&paged_logits(&mutant, &reference), &reference);
@@ -84,7 +84,7 @@ fn mutations_are_caught() {
     let qwen3 = |mutate: &dyn Fn(&mut ModelConfig)| {
         assert_mutation_is_caught("qwen3-tied/f32.gguf", "qwen3-tied/reference.safetensors", mutate);
     };
-    qwen3(&|config| config.rope.pairing = RopePairing::Adjacent);
+    qwen3(&|config| config.rope.pairing = Pairing::Adjacent);
     qwen3(&|config| config.qk_norm = false);
     qwen3(&|config| config.rope.freq_base = 1e4);
     qwen3(&|config| {
@@ -97,7 +97,7 @@ fn mutations_are_caught() {
     let far = |mutate: &dyn Fn(&mut ModelConfig)| {
         assert_mutation_is_caught("ministral3/f32.gguf", "ministral3/reference-far.safetensors", mutate);
     };
-    far(&|config| config.rope.pairing = RopePairing::Half);
+    far(&|config| config.rope.pairing = Pairing::Half);
     far(&|config| config.query_scale = None);
     far(&|config| config.rope.scaling = RopeScaling::None);
     far(&|config| {

@@ -43,7 +43,7 @@ fn ready_embeddings_replace_token_rows() {
     let tokens = tokens(6);
     let plain = in_pieces(&model, KvType::F32, &tokens, &[6]);
     // A table of which parts are used: its rows 1 and 2 for row 2 and for row 4.
-    let rows = values(model.token_embd.forward(&[0, tokens[2], tokens[4]], &Default::default()));
+    let rows = values(model.decoder().token_embd.forward(&[0, tokens[2], tokens[4]], &Default::default()));
     let rows: std::sync::Arc<[f32]> = rows.into();
     let mut batch = Batch::single(&[tokens[0], tokens[1], 0, tokens[3], 0, tokens[5]], 0, &[0], BLOCK);
     for (start, first) in [(2, 1), (4, 2)] {

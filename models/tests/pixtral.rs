@@ -9,13 +9,13 @@ use common::vision::{
     self, FILES, MODELS, REFERENCES, Reference, Tensors, compare, load, lowest_cosine, projector, reference,
 };
 use common::{max_relative, values};
-use ember_loaders::checkpoint::{Checkpoint, RopePairing, TensorSource};
+use ember_loaders::checkpoint::{Checkpoint, Pairing, TensorSource};
 use ember_loaders::image::{ImageGrid, ImageLimits, decode_file};
 use ember_loaders::projector::{Activation, PixtralConfig};
 use ember_models::layers::Linear;
 use ember_models::layers::rope::RopeTable;
 use ember_models::pixtral::rope_table;
-use ember_models::{Decoder, ModelError, Pixtral, WeightFormat};
+use ember_models::{ModelError, Pixtral, TextModel, WeightFormat};
 use std::path::Path;
 
 type B = NdArray;
@@ -34,7 +34,7 @@ fn logits_equal_the_reference() {
 fn an_ollama_file_also_holds_the_text_model() {
     let (model, file) = ("gelu-2", "ollama-f16.gguf");
     let checkpoint = Checkpoint::open(vision::fixture(model, file)).expect("a committed fixture");
-    let text = Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a checkpoint");
+    let text = TextModel::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a checkpoint");
     let encoder = load::<B>(model, file);
     let reference = reference(model, REFERENCES[0], encoder.config().cell_size());
     let error = max_relative(&vision::logits::<B>(&text, &encoder, &reference), &reference.logits);
@@ -143,8 +143,8 @@ fn wrong_configurations_are_caught() {
         });
         mutate("the other layout's order of Q and K", model, file, &|config| {
             config.rope_pairing = match config.rope_pairing {
-                RopePairing::Adjacent => RopePairing::Half,
-                RopePairing::Half => RopePairing::Adjacent,
+                Pairing::Adjacent => Pairing::Half,
+                Pairing::Half => Pairing::Adjacent,
             };
         });
         mutate("another base", model, file, &|config| config.rope_freq_base = 100.0);

@@ -2,7 +2,7 @@
 use super::args::{ModelArg, read_piped_stdin};
 use super::{Outcome, usage_error};
 use anyhow::{Context, Result, bail};
-use ember::TextModel;
+use ember::ChatTokenizer;
 use std::io::{self, IsTerminal, Write};
 
 /// Turn token ids back into text
@@ -28,8 +28,8 @@ pub fn run(args: Args) -> Result<Outcome> {
         ids => ids.join(" "),
     };
     let ids = parse_ids(&ids).map_err(|error| usage_error("detokenize", error))?;
-    let text_model = TextModel::open(&args.model.model)?;
-    let tokenizer = text_model.tokenizer();
+    let text_side = ChatTokenizer::open(&args.model.model)?;
+    let tokenizer = text_side.tokenizer();
     if let Some(id) = ids.iter().find(|&&id| id as usize >= tokenizer.vocab_size()) {
         bail!("token id {id} is outside the vocabulary of {} tokens", tokenizer.vocab_size());
     }

@@ -94,14 +94,14 @@ impl InputArgs {
                     parse_ids(ids).map_err(|error| usage_error("logits", format!("--tokens: {error}")))?;
                 let mut prompt = Prompt::raw(String::new(), ids);
                 if !images.is_empty() {
-                    let tokens = files.text()?.image_tokens()?;
+                    let tokens = files.chat()?.image_tokens()?;
                     prompt.image_starts = tokens.find(&prompt.ids, &grids).context("--tokens")?;
                 }
                 prompt
             }
             (None, text) => {
                 let text = text.clone().unwrap_or_default();
-                files.text()?.raw_prompt(text, &grids).context("--prompt")?
+                files.chat()?.raw_prompt(text, &grids).context("--prompt")?
             }
         };
         if prompt.ids.is_empty() {

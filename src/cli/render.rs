@@ -3,7 +3,7 @@ use super::args::{ModelArg, ThinkArgs, read_text};
 use super::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use ember::chat::{Message, Prompt};
-use ember::{Conversation, TextModel};
+use ember::{ChatTokenizer, Conversation};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, Write};
@@ -39,7 +39,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     let messages = Message::list_from_json(&read_text(&args.messages)?)
         .with_context(|| args.messages.display().to_string())?;
     let tools = args.tools.as_deref().map(read_tools).transpose()?;
-    let prompt = TextModel::open(&args.model.model)?.render(&Conversation {
+    let prompt = ChatTokenizer::open(&args.model.model)?.render(&Conversation {
         messages,
         tools,
         think: args.think.switch(),

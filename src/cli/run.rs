@@ -115,12 +115,12 @@ pub fn run(args: Args) -> Result<Outcome> {
     let images = model::read_images(&mut files, &args.images.images)?;
     let grids: Vec<_> = images.iter().map(ImageFile::grid).collect();
     let prompt = if args.raw {
-        files.text()?.raw_prompt(text, &grids)?
+        files.chat()?.raw_prompt(text, &grids)?
     } else {
         let system = args.system.map(|system| Message::text("system", system));
         let messages = system.into_iter().chain([ImageFile::message("user", &images, text)]).collect();
         let think = args.think.switch();
-        files.text()?.prompt(&Conversation { messages, think, images: grids, ..Conversation::default() })?
+        files.chat()?.prompt(&Conversation { messages, think, images: grids, ..Conversation::default() })?
     };
     if args.dump_prompt {
         return dump(&prompt, args.json);

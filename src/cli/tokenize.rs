@@ -2,7 +2,7 @@
 use super::args::{ModelArg, read_piped_stdin, read_text};
 use super::{Outcome, output, usage_error};
 use anyhow::Result;
-use ember::TextModel;
+use ember::ChatTokenizer;
 use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
@@ -44,8 +44,8 @@ pub fn run(args: Args) -> Result<Outcome> {
         None => read_piped_stdin()?
             .ok_or_else(|| usage_error("tokenize", "give a text, or pipe one into stdin"))?,
     };
-    let text_model = TextModel::open(&args.model.model)?;
-    let tokenizer = text_model.tokenizer();
+    let text_side = ChatTokenizer::open(&args.model.model)?;
+    let tokenizer = text_side.tokenizer();
     let special = if args.special { SpecialTokens::Parse } else { SpecialTokens::Ignore };
     let mut ids = tokenizer.encode(&text, special)?;
     if !args.no_bos {

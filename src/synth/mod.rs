@@ -4,6 +4,7 @@ mod preset;
 mod projector;
 mod vocab;
 
+use ember_loaders::checkpoint::TensorSpec;
 use ember_loaders::gguf::{GgmlType, GgufWriteError, GgufWriter};
 pub use preset::{Family, Shape, SynthType, preset_names, shape};
 pub use projector::{ProjectorShape, projector_names, projector_shape};
@@ -14,19 +15,19 @@ use std::io::Write;
 /// Bytes generated at a time.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// What a synthetic file holds.
+/// Contents of a synthetic file.
 pub trait Contents {
-    /// What the file calls itself.
+    /// `general.name`.
     fn title(&self) -> String;
     /// Every key but name, storage and version, with the vocabulary of a text model.
     ///
     /// # Errors
-    /// When the output refuses.
+    /// If the output refuses.
     fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError>;
-    /// Name, type and dimensions (contiguous first) of every tensor, in file order.
-    fn tensors(&self, ty: SynthType) -> Vec<(String, GgmlType, Vec<usize>)>;
+    /// Every tensor with its type, in file order.
+    fn tensors(&self, ty: SynthType) -> Vec<(TensorSpec, GgmlType)>;
     /// The values of a vector.
-    fn vector(&self, name: &str, len: usize) -> Vec<f32>;
+    fn vector(&self, tensor: &TensorSpec) -> Vec<f32>;
 }
 
 /// Writes a whole file to `out`, calling `progress` with the bytes of tensor data written so far; it returns whether
@@ -35,10 +36,10 @@ pub trait Contents {
 /// The same arguments give the same bytes. Memory stays at a few megabytes whatever the size of the model.
 ///
 /// # Errors
-/// When the output refuses.
+/// If the output refuses.
 ///
 /// # Panics
-/// When the vocabulary of a text model is too small for the control tokens and the bytes (524 tokens are enough for every
+/// If the vocabulary of a text model is too small for the control tokens and the bytes (524 tokens are enough for every
 /// family).
 pub fn write<W: Write>(
     out: W,
@@ -53,22 +54,23 @@ pub fn write<W: Write>(
     header.metadata("general.file_type", ty.file_type())?;
     header.metadata("general.quantization_version", 2u32)?;
     let tensors = contents.tensors(ty);
-    for (name, ty, dims) in &tensors {
-        header.tensor(name, *ty, dims)?;
+    for (tensor, ty) in &tensors {
+        header.tensor(&tensor.name, *ty, &tensor.dims)?;
     }
     let mut data = header.start_data()?;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut written = 0;
-    for (name, ty, dims) in &tensors {
-        let mut left = dims.iter().product::<usize>() / ty.block_len();
+    for (tensor, ty) in &tensors {
+        let mut left = tensor.elements() / ty.block_len();
         let per_piece = (PIECE_BYTES / ty.block_bytes()).max(1);
         while left > 0 {
             let n_blocks = left.min(per_piece);
-            let piece = match dims[..] {
-                [len] => contents.vector(name, len).into_iter().flat_map(f32::to_le_bytes).collect(),
-                _ => blocks::random(*ty, n_blocks, dims[0], &mut rng),
+            let piece = if tensor.role.is_matrix() {
+                blocks::random(*ty, n_blocks, tensor.dims[0], &mut rng)
+            } else {
+                contents.vector(tensor).into_iter().flat_map(f32::to_le_bytes).collect()
             };
-            data.write(name, &piece)?;
+            data.write(&tensor.name, &piece)?;
             left -= n_blocks;
             written += piece.len() as u64;
             if !progress(written) {
@@ -81,8 +83,8 @@ pub fn write<W: Write>(
 
 /// Bytes of tensor data that [`write()`] will write.
 pub fn data_bytes(contents: &impl Contents, ty: SynthType) -> u64 {
-    let bytes = |(_, ty, dims): &(String, GgmlType, Vec<usize>)| {
-        (dims.iter().product::<usize>() / ty.block_len() * ty.block_bytes()) as u64
+    let bytes = |(tensor, ty): &(TensorSpec, GgmlType)| {
+        (tensor.elements() / ty.block_len() * ty.block_bytes()) as u64
     };
     contents.tensors(ty).iter().map(bytes).sum()
 }

@@ -1,5 +1,8 @@
 //! The shapes of published models.
 use super::{Contents, vocab};
+use ember_loaders::checkpoint::{
+    Arch, ModelConfig, QueryScale, RopeConfig, RopeScaling, TensorRole, TensorSpec,
+};
 use ember_loaders::gguf::{GgmlType, GgufWriteError, GgufWriter};
 use std::f32::consts::PI;
 use std::io::Write;
@@ -26,7 +29,7 @@ impl Family {
     }
 }
 
-/// How the matrices are stored, as llama.cpp's quantizer of that name mixes types.
+/// Storage of the matrices, as llama.cpp's quantizer of that name mixes types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SynthType {
     /// 8.5 bits per weight.
@@ -103,15 +106,13 @@ pub struct Shape {
     pub kv_heads: usize,
     /// Tokens.
     pub vocab: usize,
-    /// Whether the output head is the embedding.
+    /// True when the output head is the embedding.
     pub tied: bool,
 }
 
 /// Every family's heads are this wide.
 const HEAD_DIM: usize = 128;
 const LLAMA_FREQ_BASE: f32 = 5e5;
-/// The tensor that divides the rotation frequencies of Llama 3.1 and 3.2.
-const ROPE_FREQS: &str = "rope_freqs.weight";
 
 /// `(name, hidden, ffn, layers, heads, tied)`; all have 8 key/value heads.
 type Row = (&'static str, usize, usize, usize, usize, bool);
@@ -161,97 +162,130 @@ impl Contents for Shape {
     }
 
     fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError> {
-        let arch = self.family.arch();
+        let (arch, config) = (self.family.arch(), self.config());
         header.metadata("general.architecture", arch)?;
-        let (context, freq_base, eps): (u32, f32, f32) = match (self.family, self.name) {
-            (Family::Qwen3, _) => (40_960, 1e6, 1e-6),
-            (Family::Mistral3, "24b") => (131_072, 1e9, 1e-5),
-            (Family::Mistral3, _) => (262_144, 1e6, 1e-5),
-            (Family::Llama, _) => (131_072, LLAMA_FREQ_BASE, 1e-5),
-        };
         let numbers = [
-            ("context_length", context),
-            ("embedding_length", self.hidden as u32),
-            ("feed_forward_length", self.ffn as u32),
-            ("block_count", self.layers as u32),
-            ("attention.head_count", self.heads as u32),
-            ("attention.head_count_kv", self.kv_heads as u32),
-            ("attention.key_length", HEAD_DIM as u32),
-            ("attention.value_length", HEAD_DIM as u32),
-            ("rope.dimension_count", HEAD_DIM as u32),
-            ("vocab_size", self.vocab as u32),
+            ("context_length", config.context_length),
+            ("embedding_length", config.hidden_size),
+            ("feed_forward_length", config.ffn_size),
+            ("block_count", config.n_layers),
+            ("attention.head_count", config.n_heads),
+            ("attention.head_count_kv", config.n_kv_heads),
+            ("attention.key_length", config.head_dim),
+            ("attention.value_length", config.head_dim),
+            ("rope.dimension_count", config.rope.dim),
+            ("vocab_size", config.vocab_size),
         ];
         for (key, value) in numbers {
-            header.metadata(&format!("{arch}.{key}"), value)?;
+            header.metadata(&format!("{arch}.{key}"), value as u32)?;
         }
-        header.metadata(&format!("{arch}.rope.freq_base"), freq_base)?;
-        header.metadata(&format!("{arch}.attention.layer_norm_rms_epsilon"), eps)?;
-        if self.family == Family::Mistral3 && self.name != "24b" {
-            header.metadata("mistral3.rope.scaling.type", "yarn")?;
-            header.metadata("mistral3.rope.scaling.original_context_length", 16_384u32)?;
+        header.metadata(&format!("{arch}.rope.freq_base"), config.rope.freq_base)?;
+        header.metadata(&format!("{arch}.attention.layer_norm_rms_epsilon"), config.norm_eps)?;
+        if let RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, log_multiplier, .. } =
+            config.rope.scaling
+        {
+            header.metadata(&format!("{arch}.rope.scaling.type"), "yarn")?;
+            let key = format!("{arch}.rope.scaling.original_context_length");
+            header.metadata(&key, original_context as u32)?;
             let scaling = [
-                ("rope.scaling.factor", 16.0f32),
-                ("rope.scaling.yarn_beta_fast", 32.0),
-                ("rope.scaling.yarn_beta_slow", 1.0),
-                ("rope.scaling.yarn_log_multiplier", 1.0),
-                ("attention.temperature_scale", 0.1),
+                ("factor", factor),
+                ("yarn_beta_fast", beta_fast),
+                ("yarn_beta_slow", beta_slow),
+                ("yarn_log_multiplier", log_multiplier),
             ];
             for (key, value) in scaling {
-                header.metadata(&format!("mistral3.{key}"), value)?;
+                header.metadata(&format!("{arch}.rope.scaling.{key}"), value)?;
             }
+        }
+        if let Some(scale) = config.query_scale {
+            header.metadata(&format!("{arch}.attention.temperature_scale"), scale.beta)?;
         }
         vocab::write(header, self.family, self.vocab)
     }
 
-    fn tensors(&self, ty: SynthType) -> Vec<(String, GgmlType, Vec<usize>)> {
+    fn tensors(&self, ty: SynthType) -> Vec<(TensorSpec, GgmlType)> {
         let base = ty.base();
         let head = match ty {
             SynthType::Q4_0 | SynthType::Q4KM => GgmlType::Q6_K,
             SynthType::Q8_0 | SynthType::F16 => base,
         };
-        let vector = |name: &str, len: usize| (name.to_string(), GgmlType::F32, vec![len]);
-        let embedding = if self.tied { head } else { base };
-        let mut tensors = vec![("token_embd.weight".to_string(), embedding, vec![self.hidden, self.vocab])];
-        for i in 0..self.layers {
-            let better = if ty == SynthType::Q4KM && self.uses_more_bits(i) { GgmlType::Q6_K } else { base };
-            let (q, kv) = (self.heads * HEAD_DIM, self.kv_heads * HEAD_DIM);
-            let matrices = [
-                ("attn_q", base, self.hidden, q),
-                ("attn_k", base, self.hidden, kv),
-                ("attn_v", better, self.hidden, kv),
-                ("attn_output", base, q, self.hidden),
-                ("ffn_gate", base, self.hidden, self.ffn),
-                ("ffn_up", base, self.hidden, self.ffn),
-                ("ffn_down", better, self.ffn, self.hidden),
-            ];
-            for name in ["attn_norm", "ffn_norm"] {
-                tensors.push(vector(&format!("blk.{i}.{name}.weight"), self.hidden));
-            }
-            if self.family == Family::Qwen3 {
-                for name in ["attn_q_norm", "attn_k_norm"] {
-                    tensors.push(vector(&format!("blk.{i}.{name}.weight"), HEAD_DIM));
-                }
-            }
-            let named = |(name, ty, cols, rows)| (format!("blk.{i}.{name}.weight"), ty, vec![cols, rows]);
-            tensors.extend(matrices.map(named));
-        }
-        tensors.push(vector("output_norm.weight", self.hidden));
-        if self.family == Family::Llama {
-            tensors.push(vector(ROPE_FREQS, HEAD_DIM / 2));
-        }
-        if !self.tied {
-            tensors.push(("output.weight".to_string(), head, vec![self.hidden, self.vocab]));
-        }
-        tensors
+        let better = |tensor: &TensorSpec| {
+            let kept = ["attn_v.weight", "ffn_down.weight"].iter().any(|name| tensor.name.ends_with(name));
+            ty == SynthType::Q4KM && kept && tensor.layer.is_some_and(|layer| self.uses_more_bits(layer))
+        };
+        let ty_of = |tensor: &TensorSpec| match tensor.role {
+            TensorRole::Head => head,
+            TensorRole::Embedding if self.tied => head,
+            TensorRole::Matrix if better(tensor) => GgmlType::Q6_K,
+            TensorRole::Embedding | TensorRole::Matrix => base,
+            TensorRole::Norm | TensorRole::Bias | TensorRole::RopeFactors => GgmlType::F32,
+        };
+        // Llama 3.1 and 3.2 have frequency factors, Mistral 3 has not.
+        let written = |tensor: &TensorSpec| !tensor.optional || self.family == Family::Llama;
+        let typed = |tensor: TensorSpec| {
+            let ty = ty_of(&tensor);
+            (tensor, ty)
+        };
+        self.config().tensors().into_iter().filter(written).map(typed).collect()
     }
 
     /// Ones, for norms.
-    fn vector(&self, name: &str, len: usize) -> Vec<f32> {
-        if name == ROPE_FREQS { self.rope_freqs() } else { vec![1.0; len] }
+    fn vector(&self, tensor: &TensorSpec) -> Vec<f32> {
+        match tensor.role {
+            TensorRole::RopeFactors => self.rope_freqs(),
+            _ => vec![1.0; tensor.elements()],
+        }
     }
 }
 
 impl Shape {
+    /// The hyperparameters that a reader of the file will find.
+    fn config(&self) -> ModelConfig {
+        let arch = match self.family {
+            Family::Qwen3 => Arch::Qwen3,
+            Family::Mistral3 => Arch::Mistral3,
+            Family::Llama => Arch::Llama,
+        };
+        let (context_length, freq_base, norm_eps) = match (self.family, self.name) {
+            (Family::Qwen3, _) => (40_960, 1e6, 1e-6),
+            (Family::Mistral3, "24b") => (131_072, 1e9, 1e-5),
+            (Family::Mistral3, _) => (262_144, 1e6, 1e-5),
+            (Family::Llama, _) => (131_072, LLAMA_FREQ_BASE, 1e-5),
+        };
+        let ministral = self.family == Family::Mistral3 && self.name != "24b";
+        let original_context = 16_384;
+        let yarn = RopeScaling::Yarn {
+            factor: 16.0,
+            original_context,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            ext_factor: 1.0,
+            attn_factor: 1.0,
+            log_multiplier: 1.0,
+        };
+        let scaling = if ministral { yarn } else { RopeScaling::None };
+        ModelConfig {
+            arch,
+            name: None,
+            n_layers: self.layers,
+            hidden_size: self.hidden,
+            ffn_size: self.ffn,
+            n_heads: self.heads,
+            n_kv_heads: self.kv_heads,
+            head_dim: HEAD_DIM,
+            vocab_size: self.vocab,
+            context_length,
+            norm_eps,
+            rope: RopeConfig { dim: HEAD_DIM, freq_base, pairing: arch.rope_pairing(), scaling },
+            query_scale: ministral.then_some(QueryScale { beta: 0.1, original_context }),
+            attention_scale: None,
+            qk_norm: arch.has_qk_norm(),
+            qkv_bias: false,
+            tied_embeddings: self.tied,
+            relabelled_from: None,
+        }
+    }
+
     /// Llama 3's rule (`rope_type: llama3`, original context 8192): wavelengths beyond the original context are
     /// stretched by the factor, those below a quarter of it stay, those between change smoothly.
     fn rope_freqs(&self) -> Vec<f32> {

@@ -1,6 +1,8 @@
 //! Pixtral projectors in llama.cpp's layout.
 use super::{Contents, SynthType};
+use ember_loaders::checkpoint::{TensorRole, TensorSpec};
 use ember_loaders::gguf::{GgmlType, GgufWriteError, GgufWriter};
+use ember_loaders::projector::{Activation, PixtralConfig, ProjectorLayout};
 use std::io::Write;
 
 /// Dimensions of a projector. The tower is the same in all published models: 24 blocks of width 1024.
@@ -20,9 +22,7 @@ pub struct ProjectorShape {
     pub merge: usize,
 }
 
-const HIDDEN: usize = 1024;
-const FFN: usize = 4096;
-const HEADS: usize = 16;
+/// Blocks of every published tower.
 const LAYERS: usize = 24;
 
 /// `(name, text width, patch, image, merge)`: Ministral 3, Pixtral-12B, Mistral Small 3.
@@ -51,66 +51,82 @@ impl Contents for ProjectorShape {
     }
 
     fn write_metadata<W: Write>(&self, header: &mut GgufWriter<W>) -> Result<(), GgufWriteError> {
+        let config = self.config();
         header.metadata("general.architecture", "clip")?;
         header.metadata("general.type", "mmproj")?;
         header.metadata("clip.projector_type", "pixtral")?;
         header.metadata("clip.has_vision_encoder", true)?;
-        // GELU in the towers of Mistral Small 3.1 and later, SiLU in Pixtral-12B's.
-        header.metadata(if self.merge > 1 { "clip.use_gelu" } else { "clip.use_silu" }, true)?;
+        let activation = match config.activation {
+            Activation::Gelu => "clip.use_gelu",
+            Activation::Silu => "clip.use_silu",
+        };
+        header.metadata(activation, true)?;
         let numbers = [
-            ("image_size", self.image),
-            ("patch_size", self.patch),
-            ("embedding_length", HIDDEN),
-            ("feed_forward_length", FFN),
-            ("projection_dim", self.text_hidden),
-            ("block_count", self.layers),
-            ("attention.head_count", HEADS),
-            ("spatial_merge_size", self.merge),
+            ("image_size", config.image_size),
+            ("patch_size", config.patch_size),
+            ("embedding_length", config.hidden_size),
+            ("feed_forward_length", config.ffn_size),
+            ("projection_dim", config.text_hidden_size),
+            ("block_count", config.n_layers),
+            ("attention.head_count", config.n_heads),
+            ("spatial_merge_size", config.merge_size),
         ];
         for (key, value) in numbers {
             header.metadata(&format!("clip.vision.{key}"), value as u32)?;
         }
-        header.metadata("clip.vision.attention.layer_norm_epsilon", 1e-5f32)?;
-        header.metadata("clip.vision.image_mean", vec![0.481_454_66f32, 0.457_827_5, 0.408_210_73])?;
-        header.metadata("clip.vision.image_std", vec![0.268_629_54f32, 0.261_302_6, 0.275_777_1])?;
+        header.metadata("clip.vision.attention.layer_norm_epsilon", config.norm_eps)?;
+        header.metadata("clip.vision.image_mean", config.image_mean.to_vec())?;
+        header.metadata("clip.vision.image_std", config.image_std.to_vec())?;
         Ok(())
     }
 
-    fn tensors(&self, ty: SynthType) -> Vec<(String, GgmlType, Vec<usize>)> {
-        let base = ty.base();
-        let vector = |name: String, len: usize| (name, GgmlType::F32, vec![len]);
-        let matrix = |name: &str, cols, rows| (format!("{name}.weight"), base, vec![cols, rows]);
-        let kernel = vec![self.patch, self.patch, 3, HIDDEN];
-        let mut tensors = vec![
-            ("v.patch_embd.weight".to_owned(), GgmlType::F16, kernel),
-            vector("v.pre_ln.weight".to_owned(), HIDDEN),
-            vector("v.token_embd.img_break".to_owned(), self.text_hidden),
-        ];
-        for i in 0..self.layers {
-            tensors.extend(["ln1", "ln2"].map(|name| vector(format!("v.blk.{i}.{name}.weight"), HIDDEN)));
-            let matrices = [
-                ("attn_q", HIDDEN, HIDDEN),
-                ("attn_k", HIDDEN, HIDDEN),
-                ("attn_v", HIDDEN, HIDDEN),
-                ("attn_out", HIDDEN, HIDDEN),
-                ("ffn_gate", HIDDEN, FFN),
-                ("ffn_up", HIDDEN, FFN),
-                ("ffn_down", FFN, HIDDEN),
-            ];
-            let named = |(name, cols, rows)| matrix(&format!("v.blk.{i}.{name}"), cols, rows);
-            tensors.extend(matrices.map(named));
-        }
-        if self.merge > 1 {
-            tensors.push(vector("mm.input_norm.weight".to_owned(), HIDDEN));
-            tensors.push(matrix("mm.patch_merger", HIDDEN * self.merge * self.merge, HIDDEN));
-        }
-        tensors.push(matrix("mm.1", HIDDEN, self.text_hidden));
-        tensors.push(matrix("mm.2", self.text_hidden, self.text_hidden));
+    fn tensors(&self, ty: SynthType) -> Vec<(TensorSpec, GgmlType)> {
+        let config = self.config();
+        // Published files have no biases.
+        let written = config.tensors().into_iter().filter(|tensor| !tensor.optional);
+        let mut tensors: Vec<(TensorSpec, GgmlType)> = written
+            .map(|tensor| {
+                let ty = match (tensor.role.is_matrix(), tensor.dims.len()) {
+                    (false, _) => GgmlType::F32,
+                    (true, 2) => ty.base(),
+                    // Rows of the kernel are too short for blocks.
+                    (true, _) => GgmlType::F16,
+                };
+                (TensorSpec { name: config.layout.name_in_file(&tensor.name), ..tensor }, ty)
+            })
+            .collect();
+        // Not applied by the encoder: llama.cpp's copy of an embedding of the text model.
+        let img_break = TensorSpec {
+            name: "v.token_embd.img_break".to_owned(),
+            layer: None,
+            dims: vec![self.text_hidden],
+            role: TensorRole::Bias,
+            optional: true,
+        };
+        tensors.push((img_break, GgmlType::F32));
         tensors
     }
 
     /// Ones, for norms.
-    fn vector(&self, _name: &str, len: usize) -> Vec<f32> {
-        vec![1.0; len]
+    fn vector(&self, tensor: &TensorSpec) -> Vec<f32> {
+        vec![1.0; tensor.elements()]
+    }
+}
+
+impl ProjectorShape {
+    /// The hyperparameters that a reader of the file will find.
+    fn config(&self) -> PixtralConfig {
+        PixtralConfig {
+            n_layers: self.layers,
+            // GELU in the towers of Mistral Small 3.1 and later, SiLU in Pixtral-12B's.
+            activation: if self.merge > 1 { Activation::Gelu } else { Activation::Silu },
+            patch_size: self.patch,
+            image_size: self.image,
+            merge_size: self.merge,
+            has_merger: self.merge > 1,
+            projector_size: self.text_hidden,
+            text_hidden_size: self.text_hidden,
+            ..PixtralConfig::mistral_small(ProjectorLayout::LlamaCpp)
+        }
     }
 }

@@ -7,7 +7,7 @@ const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 const UNUSED: i32 = 5;
 
-/// What a family's vocabulary holds besides bytes and words; `bos` and `eos` are indices into `control`.
+/// The contents of a family's vocabulary besides bytes and words; `bos` and `eos` are indices into `control`.
 struct Tokens {
     control: &'static [&'static str],
     /// Unused tokens at the end: Qwen3's embedding has more rows than its tokenizer has tokens.

@@ -18,7 +18,7 @@ pub use error::DeviceError;
 
 use ember_loaders::checkpoint::Checkpoint;
 use ember_models::backend::Backend;
-use ember_models::{Decoder, DecoderRunner, KvCache, KvType, Runner, WeightFormat};
+use ember_models::{DecoderRunner, KvCache, KvType, Runner, TextModel, WeightFormat};
 
 /// A device that a backend sees.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub fn load<B: Backend>(
         return Err(DeviceError::ContextTooLarge { asked, limit });
     }
     let cache = KvCache::new::<B>(config, options.kv_type, asked, &device)?;
-    let decoder =
-        Decoder::<B>::load_with(checkpoint, config.clone(), WeightFormat::Packed, &device, progress)?;
-    Ok(Box::new(DecoderRunner::new(decoder, cache, device, prefill_rows)))
+    let model =
+        TextModel::<B>::load_with(checkpoint, config.clone(), WeightFormat::Packed, &device, progress)?;
+    Ok(Box::new(DecoderRunner::new(model, cache, device, prefill_rows)))
 }

@@ -1,86 +1,10 @@
 //! Hyperparameters of a checkpoint, the same for GGUF files and HF folders.
 
-use std::fmt;
-
-use ember_formats::Pairing;
-
+use super::arch::{Arch, DECODER};
 use super::error::CheckpointError;
 use super::query_scale::QueryScale;
 use super::rope::RopeConfig;
-
-/// An architecture that can be loaded. All are pre-norm decoders with RMSNorm, rotary positions and SwiGLU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Arch {
-    /// Qwen3, dense: RMSNorm on each head of Q and K.
-    Qwen3,
-    /// Mistral Small 3.x and Ministral 3.
-    Mistral3,
-    /// Llama 2 and 3, SmolLM2, Mistral 7B, Nemo and other dense relatives.
-    Llama,
-    /// Qwen2 and Qwen2.5: biases on Q, K and V.
-    Qwen2,
-}
-
-impl Arch {
-    /// Every supported architecture.
-    pub const ALL: [Arch; 4] = [Arch::Qwen3, Arch::Mistral3, Arch::Llama, Arch::Qwen2];
-
-    /// The name used in `general.architecture`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Arch::Qwen3 => "qwen3",
-            Arch::Mistral3 => "mistral3",
-            Arch::Llama => "llama",
-            Arch::Qwen2 => "qwen2",
-        }
-    }
-
-    /// Which elements of a head rotate together.
-    pub fn rope_pairing(self) -> Pairing {
-        match self {
-            Arch::Mistral3 | Arch::Llama => Pairing::Adjacent,
-            Arch::Qwen3 | Arch::Qwen2 => Pairing::Half,
-        }
-    }
-
-    /// True if each head of Q and K is normalised before its rotation.
-    pub fn has_qk_norm(self) -> bool {
-        self == Arch::Qwen3
-    }
-
-    /// True if Q, K and V must have biases; `found` says that the checkpoint has some.
-    pub(super) fn needs_qkv_bias(self, found: bool) -> bool {
-        match self {
-            Arch::Qwen2 => true,
-            Arch::Qwen3 => false,
-            Arch::Llama | Arch::Mistral3 => found,
-        }
-    }
-
-    /// True if the architecture may have frequency factors (`rope_freqs.weight`).
-    pub(super) fn takes_rope_freqs(self) -> bool {
-        matches!(self, Arch::Llama | Arch::Mistral3)
-    }
-
-    /// Requirements on a file of this architecture, for error messages.
-    pub(super) fn requirements(self) -> &'static str {
-        match self {
-            Arch::Qwen3 => "qwen3: dense, with attn_q_norm and attn_k_norm, no biases",
-            Arch::Mistral3 => {
-                "mistral3: dense, no Q/K norms (also under the label llama, when the tokenizer is tekken with \
-                 [INST], [/INST], [SYSTEM_PROMPT] and [/SYSTEM_PROMPT])"
-            }
-            Arch::Llama => "llama: dense, no Q/K norms, rope_freqs.weight allowed",
-            Arch::Qwen2 => "qwen2: dense, with biases on attn_q, attn_k and attn_v",
-        }
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+use super::tensors::TensorSpec;
 
 /// Hyperparameters, checked: no size is 0, every division is exact, and every tensor has the shape they give.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,8 +63,16 @@ impl ModelConfig {
         self.n_kv_heads * self.head_dim
     }
 
-    /// Checks what one number says about another; sizes themselves are checked where they are read.
-    pub(super) fn check(&self) -> Result<(), CheckpointError> {
+    /// Every tensor of a checkpoint with these hyperparameters, in the order of a file.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        DECODER.tensors(self, self.n_layers)
+    }
+
+    /// Checks that the numbers agree with each other; sizes themselves are checked where they are read.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Inconsistent`] naming the first contradiction.
+    pub fn check(&self) -> Result<(), CheckpointError> {
         let problem = if !self.n_heads.is_multiple_of(self.n_kv_heads) {
             format!(
                 "{} attention heads are not a multiple of {} key/value heads (attention.head_count, \

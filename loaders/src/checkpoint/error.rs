@@ -1,15 +1,15 @@
-//! Why a checkpoint cannot be loaded.
+//! Errors of checkpoints.
 
 use std::io;
 use std::path::PathBuf;
 
-use super::config::Arch;
+use super::arch::Arch;
 use crate::gguf::GgufError;
 
 /// Most names that an error lists before it says how many more there are.
 const MAX_LISTED: usize = 20;
 
-/// Why a checkpoint cannot be loaded; each message names the file, key or tensor at fault.
+/// The reason for which a checkpoint cannot be loaded; each message names the file, key or tensor at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The GGUF file is malformed, or lacks a key.
@@ -42,7 +42,7 @@ pub enum CheckpointError {
     LlamaRefused {
         /// The first check of Mistral Small 3.x that failed.
         failed_check: String,
-        /// Why it cannot be loaded as a plain llama.
+        /// The reason against loading it as a plain llama.
         as_llama: Box<CheckpointError>,
     },
     /// A key holds a value that cannot be used.

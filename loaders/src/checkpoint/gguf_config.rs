@@ -1,6 +1,7 @@
 //! Hyperparameters from GGUF metadata.
 
-use super::config::{Arch, ModelConfig, checked_size, limits};
+use super::arch::Arch;
+use super::config::{ModelConfig, checked_size, limits};
 use super::error::CheckpointError;
 use super::keys::Keys;
 use super::layout::{self, Inventory};

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::config::{Arch, ModelConfig, limits};
+use super::arch::Arch;
+use super::config::{ModelConfig, limits};
 use super::error::CheckpointError;
 use super::hf_keys::Section;
 use super::layout::Inventory;
@@ -61,26 +62,22 @@ fn architecture<'a>(root: &Section<'a>) -> Result<(Arch, Section<'a>), Checkpoin
     let Some(label) = root.opt_str("model_type")?.or(class) else {
         return Err(root.missing("model_type", "the architecture"));
     };
-    let arch = match label {
-        "qwen3" | "Qwen3ForCausalLM" => Arch::Qwen3,
-        "qwen2" | "Qwen2ForCausalLM" => Arch::Qwen2,
-        // Mistral 7B and Nemo are plain llamas, and llama.cpp's converter labels them so.
-        "llama" | "LlamaForCausalLM" | "mistral" | "MistralForCausalLM" => Arch::Llama,
-        "ministral3" | "Ministral3ForCausalLM" => Arch::Mistral3,
-        "mistral3" | "Mistral3ForConditionalGeneration" => {
-            let Some(text) = root.opt_section("text_config")? else {
-                return Err(root.missing("text_config", "an object"));
-            };
-            return match text.opt_str("model_type")? {
-                None | Some("mistral" | "ministral3") => Ok((Arch::Mistral3, text)),
-                Some(other) => Err(CheckpointError::UnsupportedArchitecture {
-                    found: format!("{label} with {other} text"),
-                }),
-            };
-        }
-        other => return Err(CheckpointError::UnsupportedArchitecture { found: other.to_owned() }),
+    if !matches!(label, "mistral3" | "Mistral3ForConditionalGeneration") {
+        return match Arch::of_hf_label(label) {
+            Some(arch) => Ok((arch, root.clone())),
+            None => Err(CheckpointError::UnsupportedArchitecture { found: label.to_owned() }),
+        };
+    }
+    // A text model within an image model.
+    let Some(text) = root.opt_section("text_config")? else {
+        return Err(root.missing("text_config", "an object"));
     };
-    Ok((arch, root.clone()))
+    match text.opt_str("model_type")? {
+        None | Some("mistral" | "ministral3") => Ok((Arch::Mistral3, text)),
+        Some(other) => {
+            Err(CheckpointError::UnsupportedArchitecture { found: format!("{label} with {other} text") })
+        }
+    }
 }
 
 fn refuse_quantized(root: &Section) -> Result<(), CheckpointError> {
@@ -104,10 +101,7 @@ fn refuse_foreign_maths(text: &Section, arch: Arch, context_length: usize) -> Re
         }
     }
     // Qwen configs name a window that they do not use.
-    let windowed = match arch {
-        Arch::Qwen2 | Arch::Qwen3 => text.opt_bool("use_sliding_window")? == Some(true),
-        Arch::Llama | Arch::Mistral3 => true,
-    };
+    let windowed = !arch.hf_window_switch() || text.opt_bool("use_sliding_window")? == Some(true);
     match text.opt_size("sliding_window", usize::MAX)? {
         Some(window) if windowed && window < context_length => {
             let problem = format!(
@@ -124,11 +118,10 @@ fn head_dim(text: &Section, arch: Arch, hidden: usize, n_heads: usize) -> Result
     if let Some(size) = text.opt_size("head_dim", limits::HEAD_DIM)? {
         return Ok(size);
     }
-    match arch {
-        // The default of these configuration classes.
-        Arch::Qwen3 | Arch::Mistral3 => Ok(128),
-        Arch::Llama | Arch::Qwen2 if hidden.is_multiple_of(n_heads) => Ok(hidden / n_heads),
-        Arch::Llama | Arch::Qwen2 => Err(CheckpointError::Inconsistent(format!(
+    match arch.hf_head_dim() {
+        Some(size) => Ok(size),
+        None if hidden.is_multiple_of(n_heads) => Ok(hidden / n_heads),
+        None => Err(CheckpointError::Inconsistent(format!(
             "hidden_size {hidden} is not a multiple of num_attention_heads {n_heads}, and there is no head_dim"
         ))),
     }
@@ -173,7 +166,7 @@ impl Rope {
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: section.positive("factor")? },
             "yarn" => yarn(&section, original_context)?,
-            "llama3" if arch.takes_rope_freqs() => {
+            "llama3" if arch.takes_rope_factors() => {
                 freq_factors = Some(llama3(&section, dim, freq_base, original_context)?);
                 RopeScaling::None
             }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::config::checked_size;
 use super::error::CheckpointError;
 
-/// An object within config.json and where it is, for error messages.
+/// An object within config.json and its path, for error messages.
 #[derive(Clone)]
 pub(super) struct Section<'a> {
     path: String,

@@ -1,49 +1,39 @@
 //! Tensor names and row order: from HF's to GGUF's.
 
+use super::arch::DECODER;
+
 /// The GGUF name of a text tensor; names that have no counterpart (a vision tower's) are left as they are.
 ///
 /// Parts of a block that have no counterpart keep the `blk.N.` prefix, so that the layout check sees them.
 pub(super) fn gguf_name(hf: &str) -> String {
     let name = hf.strip_prefix("language_model.").unwrap_or(hf);
-    if let Some(field) = name.strip_prefix("lm_head.") {
-        return format!("output.{field}");
-    }
     let Some(body) = body(name) else { return hf.to_owned() };
     if let Some((layer, part)) = body.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
         return format!("blk.{layer}.{}", block_part(part));
     }
-    match body.rsplit_once('.') {
-        Some(("embed_tokens", field)) => format!("token_embd.{field}"),
-        Some(("norm", field)) => format!("output_norm.{field}"),
+    let outside = |module: &str| DECODER.outside().find(|part| part.alias == module);
+    match body.rsplit_once('.').map(|(module, field)| (outside(module), field)) {
+        Some((Some(part), field)) => format!("{}.{field}", part.name),
         _ => hf.to_owned(),
     }
 }
 
-/// The name within the decoder. A headless model (an embedding model's folder) has no prefix at all.
+/// The name within the decoder. The head, and a headless model (an embedding model's folder), have no prefix at all.
 fn body(name: &str) -> Option<&str> {
-    let headless = ["layers.", "embed_tokens.", "norm."].iter().any(|start| name.starts_with(start));
-    name.strip_prefix("model.language_model.").or(name.strip_prefix("model.")).or(headless.then_some(name))
+    let bare = ["layers.", "embed_tokens.", "norm.", "lm_head."].iter().any(|start| name.starts_with(start));
+    name.strip_prefix("model.language_model.").or(name.strip_prefix("model.")).or(bare.then_some(name))
 }
 
 fn block_part(part: &str) -> String {
     let (module, field) = part.rsplit_once('.').unwrap_or((part, ""));
-    let module = match module {
-        "input_layernorm" => "attn_norm",
-        "self_attn.q_proj" => "attn_q",
-        "self_attn.k_proj" => "attn_k",
-        "self_attn.v_proj" => "attn_v",
-        "self_attn.o_proj" => "attn_output",
-        "self_attn.q_norm" => "attn_q_norm",
-        "self_attn.k_norm" => "attn_k_norm",
-        "post_attention_layernorm" => "ffn_norm",
-        "mlp.gate_proj" => "ffn_gate",
-        "mlp.up_proj" => "ffn_up",
-        "mlp.down_proj" => "ffn_down",
+    if module == "self_attn.rotary_emb" {
         // Stored by old versions of transformers although it follows from the configuration.
-        "self_attn.rotary_emb" => return "attn_rot_freqs.weight".to_owned(),
-        _ => return part.to_owned(),
-    };
-    format!("{module}.{field}")
+        return "attn_rot_freqs.weight".to_owned();
+    }
+    match DECODER.block.iter().find(|described| described.alias == module) {
+        Some(described) => format!("{}.{field}", described.name),
+        None => part.to_owned(),
+    }
 }
 
 /// Reorders the rows of each head from HF's halves (row `i` pairs with `i + head_dim / 2`) to adjacent pairs

@@ -1,9 +1,11 @@
-//! Which tensors an architecture has, and of which shapes.
+//! The tensors found in a checkpoint, held against those of its architecture.
 
 use std::collections::{HashMap, HashSet};
 
+use super::arch::DECODER;
 use super::config::ModelConfig;
 use super::error::CheckpointError;
+use super::tensors::{Condition, TensorSpec};
 use crate::gguf::{GgmlType, Gguf};
 
 /// Name, type and shape of every tensor of a checkpoint, under GGUF names.
@@ -45,7 +47,8 @@ impl Inventory {
 
     /// True if any block has a bias on Q, K or V.
     pub fn has_qkv_bias(&self) -> bool {
-        ["attn_q.bias", "attn_k.bias", "attn_v.bias"].iter().any(|bias| self.has_in_block(bias))
+        let mut biased = DECODER.block.iter().filter(|part| part.bias == Condition::QkvBias);
+        biased.any(|part| self.has_in_block(&format!("{}.bias", part.name)))
     }
 
     /// True if any block has the tensor `blk.N.{suffix}`.
@@ -59,7 +62,7 @@ impl Inventory {
 /// Returns the names of tensors that are not used and do not change the result (a reranker's head, a vision
 /// tower packed into the same file), sorted.
 pub(super) fn check(config: &ModelConfig, inventory: &Inventory) -> Result<Vec<String>, CheckpointError> {
-    let expected = expected_tensors(config);
+    let expected = config.tensors();
     let unused = refuse_unexpected(config, inventory, &expected)?;
     check_expected(config.arch.name(), &expected, inventory)?;
     Ok(unused)
@@ -68,14 +71,14 @@ pub(super) fn check(config: &ModelConfig, inventory: &Inventory) -> Result<Vec<S
 /// Checks that the tensors are there, unless they are optional, and of the right shapes. `arch` names the model in errors.
 pub(crate) fn check_expected(
     arch: &'static str,
-    expected: &[Expected],
+    expected: &[TensorSpec],
     inventory: &Inventory,
 ) -> Result<(), CheckpointError> {
     let mut missing = Vec::new();
     let mut problems = Vec::new();
     for tensor in expected {
         match inventory.tensors.get(&tensor.name) {
-            Some((ty, dims)) => problems.extend(tensor.problem(*ty, dims)),
+            Some((ty, dims)) => problems.extend(problem(tensor, *ty, dims)),
             None if tensor.optional => {}
             None => missing.push(tensor.name.clone()),
         }
@@ -89,69 +92,22 @@ pub(crate) fn check_expected(
     Ok(())
 }
 
-/// One tensor that an architecture has.
-pub(crate) struct Expected {
-    pub name: String,
-    /// As in [`WeightTensor`](super::WeightTensor): `[cols, rows]` or `[len]`.
-    pub dims: Vec<usize>,
-    pub optional: bool,
-}
-
-impl Expected {
-    /// The problem with the tensor found under this name.
-    fn problem(&self, ty: GgmlType, dims: &[usize]) -> Option<String> {
-        if dims != self.dims {
-            return Some(format!("{} has shape {dims:?} instead of {:?}", self.name, self.dims));
-        }
-        let quantized = !matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16);
-        (dims.len() == 1 && quantized)
-            .then(|| format!("{} is a vector of type {ty} instead of F32, F16 or BF16", self.name))
+/// The fault of the tensor found under an expected name.
+fn problem(expected: &TensorSpec, ty: GgmlType, dims: &[usize]) -> Option<String> {
+    let name = &expected.name;
+    if dims != expected.dims {
+        return Some(format!("{name} has shape {dims:?} instead of {:?}", expected.dims));
     }
-}
-
-fn expected_tensors(config: &ModelConfig) -> Vec<Expected> {
-    let required = |name: String, dims: &[usize]| Expected { name, dims: dims.to_vec(), optional: false };
-    let (hidden, vocab, head_dim) = (config.hidden_size, config.vocab_size, config.head_dim);
-    let mut tensors = vec![
-        required("token_embd.weight".into(), &[hidden, vocab]),
-        required("output_norm.weight".into(), &[hidden]),
-    ];
-    if !config.tied_embeddings {
-        tensors.push(required("output.weight".into(), &[hidden, vocab]));
-    }
-    if config.arch.takes_rope_freqs() {
-        let dims = vec![config.rope.dim / 2];
-        tensors.push(Expected { name: "rope_freqs.weight".into(), dims, optional: true });
-    }
-    let (q, kv, ffn) = (config.q_size(), config.kv_size(), config.ffn_size);
-    let mut in_block: Vec<(&str, Vec<usize>)> = vec![
-        ("attn_norm.weight", vec![hidden]),
-        ("attn_q.weight", vec![hidden, q]),
-        ("attn_k.weight", vec![hidden, kv]),
-        ("attn_v.weight", vec![hidden, kv]),
-        ("attn_output.weight", vec![q, hidden]),
-        ("ffn_norm.weight", vec![hidden]),
-        ("ffn_gate.weight", vec![hidden, ffn]),
-        ("ffn_up.weight", vec![hidden, ffn]),
-        ("ffn_down.weight", vec![ffn, hidden]),
-    ];
-    if config.qk_norm {
-        in_block.extend([("attn_q_norm.weight", vec![head_dim]), ("attn_k_norm.weight", vec![head_dim])]);
-    }
-    if config.qkv_bias {
-        in_block.extend([("attn_q.bias", vec![q]), ("attn_k.bias", vec![kv]), ("attn_v.bias", vec![kv])]);
-    }
-    for layer in 0..config.n_layers {
-        tensors.extend(in_block.iter().map(|(suffix, dims)| required(format!("blk.{layer}.{suffix}"), dims)));
-    }
-    tensors
+    let quantized = !matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16);
+    (!expected.role.is_matrix() && quantized)
+        .then(|| format!("{name} is a vector of type {ty} instead of F32, F16 or BF16"))
 }
 
 /// Refuses tensors outside `expected` that would change the result, and returns the other ones.
 fn refuse_unexpected(
     config: &ModelConfig,
     inventory: &Inventory,
-    expected: &[Expected],
+    expected: &[TensorSpec],
 ) -> Result<Vec<String>, CheckpointError> {
     let known: HashSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
     let mut others: Vec<&str> = inventory.names().filter(|name| !known.contains(name)).collect();
@@ -196,6 +152,5 @@ fn hint(names: &[&str]) -> &'static str {
 
 /// Splits `blk.12.attn_q.weight` into 12 and `attn_q.weight`.
 pub(super) fn split_block(name: &str) -> Option<(usize, &str)> {
-    let (layer, rest) = name.strip_prefix("blk.")?.split_once('.')?;
-    Some((layer.parse().ok()?, rest))
+    DECODER.split_block(name)
 }

@@ -3,14 +3,13 @@
 //! `llama` also names Llama 2 and 3, Mixtral and many others, which the Mistral chat format would turn into fluent
 //! garbage. So every check below must hold.
 
+use super::arch::DECODER;
 use super::layout::Inventory;
+use super::tensors::{Condition, Part, TensorRole};
 use crate::gguf::Metadata;
 
 /// Control tokens of the Mistral Small 3 chat format.
 const CONTROL_TOKENS: [&str; 4] = ["[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"];
-
-const DENSE_BLOCK: [&str; 7] =
-    ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
 /// `None` when a file labelled `llama` is a Mistral Small 3.x, else the first check that failed.
 pub(super) fn failed_mistral3_check(metadata: &Metadata, inventory: &Inventory) -> Option<String> {
@@ -56,14 +55,13 @@ fn rope(metadata: &Metadata, inventory: &Inventory) -> Option<String> {
 }
 
 fn block_layout(_: &Metadata, inventory: &Inventory) -> Option<String> {
-    if let Some(norm) =
-        ["attn_q_norm.weight", "attn_k_norm.weight"].into_iter().find(|n| inventory.has_in_block(n))
-    {
+    let qk_norms = DECODER.block.iter().filter(|part| part.weight == Condition::QkNorm);
+    let norm = |part: &Part<_>| format!("{}.weight", part.name);
+    if let Some(norm) = qk_norms.map(norm).find(|name| inventory.has_in_block(name)) {
         return Some(format!("the blocks have {norm}"));
     }
-    DENSE_BLOCK
-        .into_iter()
-        .map(|part| format!("blk.0.{part}.weight"))
-        .find(|name| !inventory.has(name))
-        .map(|name| format!("{name} is missing"))
+    let matrices = DECODER.block.iter().filter(|part| part.role == TensorRole::Matrix);
+    let missing =
+        matrices.map(|part| format!("blk.0.{}.weight", part.name)).find(|name| !inventory.has(name))?;
+    Some(format!("{missing} is missing"))
 }

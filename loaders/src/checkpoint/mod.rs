@@ -3,6 +3,7 @@
 //! Both kinds look the same afterwards: tensors have GGUF names, and the Q and K rows of architectures that rotate
 //! adjacent pairs are in that order.
 
+mod arch;
 pub(crate) mod config;
 mod error;
 mod gguf_config;
@@ -16,16 +17,18 @@ mod llama_label;
 mod query_scale;
 mod rope;
 mod safetensors_file;
+pub(crate) mod tensors;
 mod weight;
 
 use std::path::{Path, PathBuf};
 
-pub use ember_formats::Pairing as RopePairing;
-
-pub use config::{Arch, ModelConfig};
+pub use arch::Arch;
+pub use config::ModelConfig;
+pub use ember_formats::Pairing;
 pub use error::CheckpointError;
 pub use query_scale::QueryScale;
 pub use rope::{RopeConfig, RopeScaling};
+pub use tensors::{TensorRole, TensorSpec};
 pub use weight::{TensorSource, WeightTensor};
 
 use crate::gguf::Gguf;
@@ -119,11 +122,21 @@ impl Checkpoint {
 
     /// Bytes of all weight matrices, the embedding among them.
     pub fn matrix_bytes(&self) -> usize {
-        let of_block = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
-        let blocks =
-            (0..self.config.n_layers).flat_map(|i| of_block.map(|name| format!("blk.{i}.{name}.weight")));
-        let names = ["token_embd.weight", "output.weight"].map(str::to_owned).into_iter().chain(blocks);
-        names.filter_map(|name| self.opt_tensor(&name)).map(|tensor| tensor.bytes.len()).sum()
+        self.bytes_of(|tensor| tensor.role.is_matrix())
+    }
+
+    /// Bytes of the weights that every step reads in full: all but an embedding that is only looked up.
+    pub fn bytes_per_step(&self) -> usize {
+        self.bytes_of(|tensor| match tensor.role {
+            TensorRole::Embedding => self.config.tied_embeddings,
+            TensorRole::RopeFactors => false,
+            TensorRole::Head | TensorRole::Matrix | TensorRole::Norm | TensorRole::Bias => true,
+        })
+    }
+
+    fn bytes_of(&self, counts: impl Fn(&TensorSpec) -> bool) -> usize {
+        let tensors = self.config.tensors().into_iter().filter(counts);
+        tensors.filter_map(|tensor| self.opt_tensor(&tensor.name)).map(|tensor| tensor.bytes.len()).sum()
     }
 }
 

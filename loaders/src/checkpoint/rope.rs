@@ -1,4 +1,4 @@
-//! Rotary position embedding: how a checkpoint's frequencies follow from its metadata.
+//! Rotary position embedding: a checkpoint's frequencies, as they follow from its metadata.
 
 use std::f64::consts::PI;
 
@@ -11,7 +11,7 @@ pub struct RopeConfig {
     pub dim: usize,
     /// Base of the geometric series of wavelengths (`rope_theta`).
     pub freq_base: f32,
-    /// The elements that are rotated together.
+    /// The elements that form a pair.
     pub pairing: Pairing,
     /// The stretching of the frequencies for a longer context.
     pub scaling: RopeScaling,

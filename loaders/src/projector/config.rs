@@ -1,10 +1,11 @@
 //! Hyperparameters of a projector file.
 
-use super::layout::ProjectorLayout;
-use crate::checkpoint::CheckpointError;
+use super::layout::{PIXTRAL, ProjectorLayout};
 use crate::checkpoint::config::{checked_size, limits};
 use crate::checkpoint::keys::Keys;
 use crate::checkpoint::layout::Inventory;
+use crate::checkpoint::tensors::Condition;
+use crate::checkpoint::{CheckpointError, TensorSpec};
 use crate::gguf::Metadata;
 use ember_formats::Pairing;
 use std::fmt;
@@ -30,7 +31,7 @@ impl fmt::Display for Activation {
 /// Hyperparameters of a Pixtral vision tower and its projector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixtralConfig {
-    /// Whose names the file uses.
+    /// The names that the file uses.
     pub layout: ProjectorLayout,
     /// Blocks of the tower.
     pub n_layers: usize,
@@ -46,7 +47,7 @@ pub struct PixtralConfig {
     pub norm_eps: f32,
     /// Base of the rotary frequencies.
     pub rope_freq_base: f32,
-    /// Which elements of a head form a pair.
+    /// The elements of a head that form a pair.
     pub rope_pairing: Pairing,
     /// The gate of the feed-forward networks.
     pub activation: Activation,
@@ -81,6 +82,31 @@ const MAX_PATCH: usize = 1 << 8;
 const MAX_MERGE: usize = 1 << 4;
 
 impl PixtralConfig {
+    /// The encoder of Mistral Small 3.1 and later, in the given layout.
+    pub fn mistral_small(layout: ProjectorLayout) -> Self {
+        Self {
+            layout,
+            n_layers: 24,
+            hidden_size: 1024,
+            ffn_size: 4096,
+            n_heads: 16,
+            head_dim: 64,
+            norm_eps: NORM_EPS,
+            rope_freq_base: ROPE_FREQ_BASE,
+            rope_pairing: layout.rope_pairing(),
+            activation: Activation::Gelu,
+            activation_named: true,
+            patch_size: 14,
+            image_size: 1540,
+            merge_size: 2,
+            has_merger: true,
+            projector_size: 5120,
+            text_hidden_size: 5120,
+            image_mean: IMAGE_MEAN,
+            image_std: IMAGE_STD,
+        }
+    }
+
     pub(super) fn read(
         metadata: &Metadata,
         layout: ProjectorLayout,
@@ -97,7 +123,8 @@ impl PixtralConfig {
         let merge_size = merge_size(&keys, arch)?;
         let rows =
             |name: &str| inventory.dims(&layout.name_in_file(name)).and_then(|dims| dims.get(1)).copied();
-        let merger = ["mm.norm.weight", "mm.patch_merger.merging_layer.weight"];
+        let mut merger = PIXTRAL.outside().filter(|part| part.weight == Condition::Merger);
+        let stored = |name: &str| inventory.has(&layout.name_in_file(&format!("{name}.weight")));
         let config = Self {
             layout,
             n_layers: keys.size("block_count", limits::LAYERS)?,
@@ -113,7 +140,7 @@ impl PixtralConfig {
             patch_size: keys.size("patch_size", MAX_PATCH)?,
             image_size: keys.size("image_size", MAX_IMAGE_SIZE)?,
             merge_size,
-            has_merger: merge_size > 1 || merger.iter().any(|name| inventory.has(&layout.name_in_file(name))),
+            has_merger: merge_size > 1 || merger.any(|part| stored(part.name)),
             // A missing matrix is reported with the others that are missing.
             projector_size: rows("mm.linear_1.weight").unwrap_or(hidden_size),
             text_hidden_size: rows("mm.linear_2.weight").unwrap_or(hidden_size),
@@ -124,6 +151,16 @@ impl PixtralConfig {
             return Err(CheckpointError::bad_value(keys.key("image_std"), format!("{std} is not positive")));
         }
         Ok(config)
+    }
+
+    /// Every tensor of a projector with these hyperparameters, under Ollama's names, in the order of a file.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        PIXTRAL.tensors(self, self.n_layers)
+    }
+
+    /// Width of all heads side by side.
+    pub fn attention_size(&self) -> usize {
+        self.n_heads * self.head_dim
     }
 
     /// Side in pixels of the square that becomes one embedding.

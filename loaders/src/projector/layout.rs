@@ -1,16 +1,17 @@
-//! The two layouts of a projector file, and which tensors it has.
+//! The two layouts of a projector file, and its tensors.
 
 use super::PixtralConfig;
-use crate::checkpoint::CheckpointError;
-use crate::checkpoint::layout::{Expected, Inventory, check_expected};
+use crate::checkpoint::layout::{Inventory, check_expected};
+use crate::checkpoint::tensors::{Condition, Conditions, Description, Part};
+use crate::checkpoint::{CheckpointError, TensorSpec};
 use ember_formats::Pairing;
 use std::collections::HashSet;
 use std::fmt;
 
-/// The model's name in errors.
+/// The name of the model in errors.
 const NAME: &str = "Pixtral";
 
-/// Whose tensor names a projector file has.
+/// The writer whose tensor names a projector file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectorLayout {
     /// llama.cpp's (`v.patch_embd`), with the rows of Q and K permuted to adjacent pairs.
@@ -28,18 +29,55 @@ impl fmt::Display for ProjectorLayout {
     }
 }
 
-/// Ollama's name and llama.cpp's, where they differ.
-const PREFIXES: [(&str, &str); 6] = [
-    ("v.patch_conv.", "v.patch_embd."),
-    ("v.encoder_norm.", "v.pre_ln."),
-    ("mm.norm.", "mm.input_norm."),
-    ("mm.patch_merger.merging_layer.", "mm.patch_merger."),
-    ("mm.linear_1.", "mm.1."),
-    ("mm.linear_2.", "mm.2."),
-];
-/// The same within a block.
-const IN_BLOCK: [(&str, &str); 3] =
-    [(".attn_norm.", ".ln1."), (".ffn_norm.", ".ln2."), (".attn_output.", ".attn_out.")];
+type VisionPart = Part<PixtralConfig>;
+
+/// The tensors of a Pixtral tower and its projector, under Ollama's names, which are Ember's, and llama.cpp's.
+pub(super) static PIXTRAL: Description<PixtralConfig> = Description {
+    before: &[
+        VisionPart::matrix("v.patch_conv", "v.patch_embd", |c| {
+            vec![c.patch_size, c.patch_size, 3, c.hidden_size]
+        })
+        .biased(Condition::IfStored),
+        VisionPart::norm("v.encoder_norm", "v.pre_ln", |c| vec![c.hidden_size]),
+    ],
+    block_prefix: "v.blk.",
+    block: &[
+        VisionPart::norm("attn_norm", "ln1", |c| vec![c.hidden_size]),
+        VisionPart::matrix("attn_q", "attn_q", |c| vec![c.hidden_size, c.attention_size()]),
+        VisionPart::matrix("attn_k", "attn_k", |c| vec![c.hidden_size, c.attention_size()]),
+        VisionPart::matrix("attn_v", "attn_v", |c| vec![c.hidden_size, c.attention_size()]),
+        VisionPart::matrix("attn_output", "attn_out", |c| vec![c.attention_size(), c.hidden_size]),
+        VisionPart::norm("ffn_norm", "ln2", |c| vec![c.hidden_size]),
+        VisionPart::matrix("ffn_gate", "ffn_gate", |c| vec![c.hidden_size, c.ffn_size]),
+        VisionPart::matrix("ffn_up", "ffn_up", |c| vec![c.hidden_size, c.ffn_size]),
+        VisionPart::matrix("ffn_down", "ffn_down", |c| vec![c.ffn_size, c.hidden_size]),
+    ],
+    after: &[
+        VisionPart::norm("mm.norm", "mm.input_norm", |c| vec![c.hidden_size]).when(Condition::Merger),
+        VisionPart::matrix("mm.patch_merger.merging_layer", "mm.patch_merger", |c| {
+            vec![c.hidden_size * c.merge_size * c.merge_size, c.hidden_size]
+        })
+        .when(Condition::Merger),
+        VisionPart::matrix("mm.linear_1", "mm.1", |c| vec![c.hidden_size, c.projector_size])
+            .biased(Condition::IfStored),
+        VisionPart::matrix("mm.linear_2", "mm.2", |c| vec![c.projector_size, c.text_hidden_size])
+            .biased(Condition::IfStored),
+    ],
+};
+
+impl Conditions for PixtralConfig {
+    fn holds(&self, condition: Condition) -> bool {
+        match condition {
+            Condition::Always | Condition::IfStored => true,
+            Condition::Merger => self.has_merger,
+            Condition::Never
+            | Condition::Untied
+            | Condition::QkNorm
+            | Condition::QkvBias
+            | Condition::RopeFactors => false,
+        }
+    }
+}
 
 /// llama.cpp keeps the text model's embedding of `[IMG_BREAK]` here. It is taken from the text model instead: some files
 /// hold zeros or another token's row.
@@ -54,7 +92,7 @@ impl ProjectorLayout {
         }
     }
 
-    /// Which elements of a head form a pair.
+    /// The elements of a head that form a pair.
     pub(super) fn rope_pairing(self) -> Pairing {
         match self {
             Self::LlamaCpp => Pairing::Adjacent,
@@ -64,22 +102,18 @@ impl ProjectorLayout {
 
     /// The file's own name of the tensor that Ollama calls `name`.
     pub fn name_in_file(self, name: &str) -> String {
-        if self == Self::Ollama {
-            return name.to_owned();
-        }
-        if let Some((ollama, llama_cpp)) = PREFIXES.iter().find(|(ollama, _)| name.starts_with(ollama)) {
-            return name.replacen(ollama, llama_cpp, 1);
-        }
-        match IN_BLOCK.iter().find(|(ollama, _)| name.contains(ollama)) {
-            Some((ollama, llama_cpp)) => name.replacen(ollama, llama_cpp, 1),
-            None => name.to_owned(),
+        match self {
+            Self::Ollama => name.to_owned(),
+            Self::LlamaCpp => PIXTRAL.alias(name).unwrap_or_else(|| name.to_owned()),
         }
     }
 }
 
 /// Checks that the file has exactly the tensors that the encoder applies, each of the right shape.
 pub(super) fn check(config: &PixtralConfig, inventory: &Inventory) -> Result<(), CheckpointError> {
-    let expected = expected_tensors(config);
+    let in_file =
+        |tensor: TensorSpec| TensorSpec { name: config.layout.name_in_file(&tensor.name), ..tensor };
+    let expected: Vec<TensorSpec> = config.tensors().into_iter().map(in_file).collect();
     let known: HashSet<&str> = expected.iter().map(|tensor| tensor.name.as_str()).collect();
     // A text model may stand in the same file.
     let of_tower = |name: &&str| name.starts_with("v.") || name.starts_with("mm.");
@@ -91,48 +125,6 @@ pub(super) fn check(config: &PixtralConfig, inventory: &Inventory) -> Result<(),
         return Err(CheckpointError::UnexpectedTensors { arch: NAME, names, hint: "" });
     }
     check_expected(NAME, &expected, inventory)
-}
-
-fn expected_tensors(config: &PixtralConfig) -> Vec<Expected> {
-    let tensor = |name: &str, dims: &[usize], optional| Expected {
-        name: config.layout.name_in_file(name),
-        dims: dims.to_vec(),
-        optional,
-    };
-    let (hidden, ffn, patch) = (config.hidden_size, config.ffn_size, config.patch_size);
-    let (middle, out) = (config.projector_size, config.text_hidden_size);
-    let mut tensors = vec![
-        tensor("v.patch_conv.weight", &[patch, patch, 3, hidden], false),
-        tensor("v.patch_conv.bias", &[hidden], true),
-        tensor("v.encoder_norm.weight", &[hidden], false),
-        tensor("mm.linear_1.weight", &[hidden, middle], false),
-        tensor("mm.linear_1.bias", &[middle], true),
-        tensor("mm.linear_2.weight", &[middle, out], false),
-        tensor("mm.linear_2.bias", &[out], true),
-    ];
-    if config.has_merger {
-        let merged = hidden * config.merge_size * config.merge_size;
-        tensors.push(tensor("mm.norm.weight", &[hidden], false));
-        tensors.push(tensor("mm.patch_merger.merging_layer.weight", &[merged, hidden], false));
-    }
-    let heads = config.n_heads * config.head_dim;
-    let in_block: [(&str, &[usize]); 9] = [
-        ("attn_norm", &[hidden]),
-        ("attn_q", &[hidden, heads]),
-        ("attn_k", &[hidden, heads]),
-        ("attn_v", &[hidden, heads]),
-        ("attn_output", &[heads, hidden]),
-        ("ffn_norm", &[hidden]),
-        ("ffn_gate", &[hidden, ffn]),
-        ("ffn_up", &[hidden, ffn]),
-        ("ffn_down", &[ffn, hidden]),
-    ];
-    for layer in 0..config.n_layers {
-        let of_layer =
-            |(name, dims): &(&str, &[usize])| tensor(&format!("v.blk.{layer}.{name}.weight"), dims, false);
-        tensors.extend(in_block.iter().map(of_layer));
-    }
-    tensors
 }
 
 #[cfg(test)]

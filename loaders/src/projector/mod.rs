@@ -92,9 +92,8 @@ impl Projector {
 
     /// Bytes of all weight matrices.
     pub fn matrix_bytes(&self) -> usize {
-        let tensors = self.gguf.tensors().iter();
-        let of_tower = |name: &str| name.starts_with("v.") || name.starts_with("mm.");
-        tensors.filter(|t| t.dims.len() > 1 && of_tower(&t.name)).map(|t| t.n_bytes()).sum()
+        let matrices = self.config.tensors().into_iter().filter(|tensor| tensor.role.is_matrix());
+        matrices.filter_map(|tensor| self.opt_tensor(&tensor.name)).map(|tensor| tensor.bytes.len()).sum()
     }
 }
 

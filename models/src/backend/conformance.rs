@@ -7,6 +7,7 @@ use crate::error::ModelError;
 use crate::kv_cache::KvPages;
 use crate::layers::rope::RopeTable;
 use crate::packed::PackedMatrix;
+use crate::step::Step;
 use burn::tensor::{Tensor, TensorData};
 use ember_kernels_cpu::kv::KvType;
 use ember_loaders::checkpoint::WeightTensor;
@@ -21,12 +22,12 @@ pub struct Finding {
     pub what: String,
     /// Largest difference over largest magnitude.
     pub error: f32,
-    /// What the error must be below.
+    /// The bound of the error.
     pub limit: f32,
 }
 
 impl Finding {
-    /// Whether the operation does what its definition says; NaN is not below anything.
+    /// True when the operation does what its definition says; NaN is not below anything.
     pub fn holds(&self) -> bool {
         self.error < self.limit
     }
@@ -39,7 +40,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Where findings go.
+/// The receiver of findings.
 pub type Report<'a> = &'a mut dyn FnMut(Finding);
 
 /// Every operation of backend `B` on shapes that are no multiple of anything.
@@ -52,7 +53,7 @@ pub fn operations<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<
     dense_products::<B>(device, report)?;
     norms_and_gates::<B>(device, report)?;
     rope::<B>(device, report)?;
-    dense_attention::<B>(device, report)?;
+    unpaged_attention::<B>(device, report)?;
     paged_attention::<B>(device, report)?;
     top_k::<B>(device, report)
 }
@@ -83,8 +84,8 @@ pub fn products<B: Backend>(
         }
     }
     let ids = [matrices[0].rows() as u32 - 1, 0, 0];
-    let fast = B::packed_rows(&placed[0], &ids, device);
-    let defined = definitions::packed_rows(&matrices[0], &ids);
+    let fast = B::packed_lookup(&placed[0], &ids, device);
+    let defined = definitions::packed_lookup(&matrices[0], &ids);
     compare(format!("{ty} rows"), fast, defined, 1e-6, report)
 }
 
@@ -143,24 +144,24 @@ fn rope_table<B: Backend>(t: usize, half: usize, pairing: Pairing, device: &B::D
 }
 
 /// Causal rows and a bidirectional sequence.
-fn dense_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
+fn unpaged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     let (t, h, g, d) = (12, 6, 2, 32);
     let (q, k, v) = (random(11, t * h * d), random(12, t * g * d), random(13, t * g * d));
     // Two sequences of 5 and 7 rows, the second one bidirectional.
     let visible: Vec<Range<u32>> = (0..5).map(|i| 0..i + 1).chain((5..12).map(|_| 5..12)).collect();
-    let fast = B::dense_attention(
+    let fast = B::unpaged_attention(
         on(&q, [t, h, d], device),
         on(&k, [t, g, d], device),
         on(&v, [t, g, d], device),
         &visible,
         0.25,
     );
-    let defined = definitions::dense_attention([&q, &k, &v], [[t, h, d], [t, g, d]], &visible, 0.25);
+    let defined = definitions::unpaged_attention([&q, &k, &v], [[t, h, d], [t, g, d]], &visible, 0.25);
     compare("attention without a cache".to_owned(), fast, defined, 1e-5, report)
 }
 
-/// What Qwen3 and Mistral 3 do between the projections and the output of attention, over pages of each type, for a
-/// prompt with a segment and for single rows after it.
+/// Qwen3's and Mistral 3's operations between the projections and the output of attention, over pages of each type, for
+/// a prompt with a segment and for single rows after it.
 fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     for ty in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0] {
         for qwen3 in [true, false] {
@@ -183,20 +184,16 @@ fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
 }
 
 /// A way from the projections of a step's rows to the output of attention.
-pub(super) type Attention<B> =
-    fn(HeadInput<'_, B>, &mut KvPages, KvLayout, &[u32], &[SequenceRows]) -> Result<Tensor<B, 3>, ModelError>;
+pub(super) type Attention<B> = fn(HeadInput<B>, &mut KvPages, &Step<'_, B>) -> Tensor<B, 3>;
 
 /// By the backend's own operations.
 fn attention_of_backend<B: Backend>(
-    input: HeadInput<'_, B>,
+    heads: HeadInput<B>,
     pages: &mut KvPages,
-    layout: KvLayout,
-    slots: &[u32],
-    sequences: &[SequenceRows],
-) -> Result<Tensor<B, 3>, ModelError> {
-    let plan = B::plan(slots, sequences, input.rope, input.query_scale, layout, &input.q.device())?;
-    let q = B::rotate_and_write(input, pages, layout, &plan);
-    Ok(B::paged_attention(q, pages, layout, &plan, 0.2))
+    step: &Step<'_, B>,
+) -> Tensor<B, 3> {
+    let q = B::rotate_and_write(heads, pages, step);
+    B::paged_attention(q, pages, step, 0.2)
 }
 
 /// 20 rows of one sequence with a segment, then one more.
@@ -226,18 +223,17 @@ pub(super) fn attend<B: Backend>(
         let part = |seed, heads: usize| {
             random(seed, n_rows * heads * d)[start * heads * d..][..t * heads * d].to_vec()
         };
-        let query_scale = (!qwen3).then_some(&query_scale[rows.clone()]);
+        let query_scale = (!qwen3).then(|| query_scale[rows.clone()].to_vec());
         let rope = rope_table(t, d / 2, pairing, device);
         let norm = |seed| on(&random(seed, d), [d], device);
-        let input = HeadInput {
+        let heads = HeadInput {
             q: on(&part(16, h), [t, h, d], device),
             k: on(&part(14, g), [t, g, d], device),
             v: on(&part(15, g), [t, g, d], device),
             norms: qwen3.then(|| HeadNorms { q: norm(17), k: norm(18), eps: 1e-6 }),
-            rope: &rope,
-            query_scale,
         };
-        attention(input, &mut pages, layout, &slots[rows], &sequences)
+        let step = Step::over_pages(rope, query_scale, &slots[rows], &sequences, layout, device)?;
+        Ok(attention(heads, &mut pages, &step))
     };
     Ok([step(0..20)?, step(20..21)?])
 }
@@ -250,7 +246,7 @@ fn top_k<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), Model
     for k in [1, 3, 40] {
         let picks = B::top_k(on(&logits, [2, 5], device), k)?;
         let defined = definitions::top_k(&logits, [2, 5], k)?;
-        // NaN is not equal to itself, its place is.
+        // NaN is not equal to itself, its position is.
         let same = picks.len() == 2
             && picks[0] == defined[0]
             && picks[1].iter().map(|pick| pick.0).eq(defined[1].iter().map(|pick| pick.0))

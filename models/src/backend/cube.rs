@@ -2,12 +2,11 @@
 //!
 //! One body for every runtime: CUDA, and wgpu with SPIR-V, MSL or WGSL.
 use super::{Backend, HeadInput, KvLayout, Pairing, TopK, default};
-use crate::batch::{SequenceRows, StepPlan};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
-use crate::layers::rope::RopeTable;
 use crate::opaque::Opaque;
-use crate::packed::{DeviceRows, PackedMatrix};
+use crate::packed::{DevicePosition, PackedMatrix};
+use crate::step::{Paged, Step};
 use burn::tensor::{DType, Shape, Tensor, TensorPrimitive};
 use burn_cubecl::cubecl::device::Device;
 use burn_cubecl::element::BoolElement;
@@ -47,13 +46,13 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let stack = DeviceMatrix::upload(&gpu, what, first.ty(), first.cols(), &parts, progress)?;
         let stack = Opaque::new(stack);
         let mut first_row = 0;
-        let place = |matrix: PackedMatrix| {
-            let device = DeviceRows { stack: stack.clone(), first_row };
+        let positioned = |matrix: PackedMatrix| {
+            let device = DevicePosition { stack: stack.clone(), first_row };
             first_row += matrix.rows();
             matrix.release();
             matrix.on_device(device)
         };
-        Ok(matrices.into_iter().map(place).collect())
+        Ok(matrices.into_iter().map(positioned).collect())
     }
 
     fn packed_linear(x: Tensor<Self, 2>, weights: &[&PackedMatrix]) -> Vec<Tensor<Self, 2>> {
@@ -62,9 +61,9 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         let mut outputs = Vec::with_capacity(weights.len());
         let runs = weights.chunk_by(|a, b| adjacent(a, b));
         for run in runs.flat_map(|run| run.chunks(linear::MAX_SEGMENTS)) {
-            let place = device_rows(run[0]);
+            let at = position(run[0]);
             let segments: Vec<usize> = run.iter().map(|weight| weight.rows()).collect();
-            let products = linear::linear(&x.gpu, &x.buffer, place.stack.get(), place.first_row, &segments);
+            let products = linear::linear(&x.gpu, &x.buffer, at.stack.get(), at.first_row, &segments);
             outputs.extend(products.into_iter().zip(segments).map(|(y, n)| x.tensor(y, [t, n])));
         }
         outputs
@@ -92,12 +91,12 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         x.tensor(products.remove(0), [t, out])
     }
 
-    fn packed_rows(table: &PackedMatrix, ids: &[u32], device: &Self::Device) -> Tensor<Self, 2> {
+    fn packed_lookup(table: &PackedMatrix, ids: &[u32], device: &Self::Device) -> Tensor<Self, 2> {
         let gpu = gpu::<R>(device);
-        let place = device_rows(table);
-        let ids_on_device: Vec<u32> = ids.iter().map(|&id| id + place.first_row as u32).collect();
+        let at = position(table);
+        let ids_on_device: Vec<u32> = ids.iter().map(|&id| id + at.first_row as u32).collect();
         let ids_on_device = gpu.upload("token ids", &ids_on_device).expect("a batch is far below the limit");
-        let rows = gather::gather(&gpu, place.stack.get(), &ids_on_device, ids.len());
+        let rows = gather::gather(&gpu, at.stack.get(), &ids_on_device, ids.len());
         wrap(gpu, device.clone(), rows, [ids.len(), table.cols()])
     }
 
@@ -146,7 +145,7 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         gate.tensor(y, shape)
     }
 
-    fn dense_attention(
+    fn unpaged_attention(
         q: Tensor<Self, 3>,
         k: Tensor<Self, 3>,
         v: Tensor<Self, 3>,
@@ -173,50 +172,46 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
         Ok(KvPages::Device(Opaque::new(pages)))
     }
 
-    fn plan<'a>(
-        slots: &'a [u32],
-        sequences: &'a [SequenceRows],
-        rope: &RopeTable<Self>,
-        query_scale: Option<&[f32]>,
-        layout: KvLayout,
+    fn upload_step(
+        step: &Step<'_, Self>,
+        paged: &Paged<'_>,
         device: &Self::Device,
-    ) -> Result<StepPlan<'a>, ModelError> {
+    ) -> Result<Option<Opaque>, ModelError> {
         let gpu = gpu::<R>(device);
-        let visible: Vec<Vec<Range<u32>>> = sequences.iter().map(SequenceRows::visible).collect();
-        let parts: Vec<SequencePlan<'_>> = sequences
+        let parts: Vec<SequencePlan<'_>> = paged
+            .sequences
             .iter()
-            .zip(&visible)
-            .map(|(sequence, visible)| SequencePlan {
+            .map(|sequence| SequencePlan {
                 rows: sequence.rows.clone(),
                 block_table: &sequence.block_table,
-                visible,
+                visible: &step.visible[sequence.rows.clone()],
             })
             .collect();
+        let rope = &step.rope;
         let on_device = StepOnDevice {
-            rows: rope::RowTable::new(&gpu, &rope.cos, &rope.sin, slots, query_scale)?,
-            attention: Plan::new(&gpu, &parts, layout.block_len)?,
+            rows: rope::RowTable::new(&gpu, &rope.cos, &rope.sin, paged.slots, step.query_scale.as_deref())?,
+            attention: Plan::new(&gpu, &parts, paged.layout.block_len)?,
         };
-        Ok(StepPlan { slots, sequences, device: Some(Opaque::new(on_device)) })
+        Ok(Some(Opaque::new(on_device)))
     }
 
     fn rotate_and_write(
-        input: HeadInput<'_, Self>,
+        heads: HeadInput<Self>,
         pages: &mut KvPages,
-        _layout: KvLayout,
-        plan: &StepPlan<'_>,
+        step: &Step<'_, Self>,
     ) -> Tensor<Self, 3> {
-        let shape = input.q.dims();
-        let q = On::new(input.q);
-        let (k, v) = (buffer(input.k), buffer(input.v));
-        let norms = input.norms.map(|norms| (buffer(norms.q), buffer(norms.k), norms.eps));
+        let shape = heads.q.dims();
+        let q = On::new(heads.q);
+        let (k, v) = (buffer(heads.k), buffer(heads.v));
+        let norms = heads.norms.map(|norms| (buffer(norms.q), buffer(norms.k), norms.eps));
         let heads = rope::HeadInput {
             q: &q.buffer,
             k: &k,
             v: &v,
             norms: norms.as_ref().map(|(q, k, eps)| (q, k, *eps)),
-            pairing: input.rope.pairing,
+            pairing: step.rope.pairing,
         };
-        let table = &on_device(plan).rows;
+        let table = &on_device(step).rows;
         let rotated = rope::rotate_and_write(&q.gpu, &heads, table, device_pages(pages));
         q.tensor(rotated, shape)
     }
@@ -224,13 +219,12 @@ impl<R: CubeRuntime, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, 
     fn paged_attention(
         q: Tensor<Self, 3>,
         pages: &KvPages,
-        _layout: KvLayout,
-        plan: &StepPlan<'_>,
+        step: &Step<'_, Self>,
         scale: f32,
     ) -> Tensor<Self, 3> {
         let shape = q.dims();
         let q = On::new(q);
-        let plan = &on_device(plan).attention;
+        let plan = &on_device(step).attention;
         let y = attention::paged_attention(&q.gpu, &q.buffer, device_pages(pages), plan, scale);
         q.tensor(y, shape)
     }
@@ -308,18 +302,18 @@ fn buffer<R: CubeRuntime, I: IntElement, BT: BoolElement, const D: usize>(x: Cub
     Buffer::new(x.handle, len)
 }
 
-/// Whether `b` follows `a` in one stack, so that one launch computes both.
+/// True when `b` follows `a` in one stack, so that one launch computes both.
 fn adjacent(a: &PackedMatrix, b: &PackedMatrix) -> bool {
-    let (at, next) = (device_rows(a), device_rows(b));
+    let (at, next) = (position(a), position(b));
     at.stack.is(&next.stack) && at.first_row + a.rows() == next.first_row
 }
 
-fn device_rows(matrix: &PackedMatrix) -> &DeviceRows {
+fn position(matrix: &PackedMatrix) -> &DevicePosition {
     matrix.device().expect("the weights of a model on a device were placed there when it was loaded")
 }
 
-fn on_device<'a>(plan: &'a StepPlan<'_>) -> &'a StepOnDevice {
-    plan.device.as_ref().expect("made by this backend's plan").get()
+fn on_device<'a, B: Backend>(step: &'a Step<'_, B>) -> &'a StepOnDevice {
+    step.paged().device.as_ref().expect("made by this backend's upload_step").get()
 }
 
 fn device_pages(pages: &KvPages) -> &kv::KvPages {

@@ -1,9 +1,9 @@
 //! The definitions of the operations, in ordinary Burn tensor operations.
-use super::{Backend, HeadInput, KvLayout, Pairing, TopK, read};
-use crate::batch::StepPlan;
+use super::{Backend, HeadInput, Pairing, TopK, read};
 use crate::error::ModelError;
 use crate::kv_cache::{KvPages, read_entries};
 use crate::packed::PackedMatrix;
+use crate::step::Step;
 use burn::tensor::{Bool, Tensor, TensorData, activation::softmax};
 use ember_kernels_cpu::kv;
 use std::ops::Range;
@@ -11,14 +11,15 @@ use std::ops::Range;
 /// See [`Backend::packed_linear`].
 pub fn packed_linear<B: Backend>(x: Tensor<B, 2>, weights: &[&PackedMatrix]) -> Vec<Tensor<B, 2>> {
     let one = |weight: &&PackedMatrix| {
-        let dense = TensorData::new(weight.dequantize_rows(0..weight.rows()), [weight.rows(), weight.cols()]);
-        x.clone().matmul(Tensor::from_data(dense, &x.device()).transpose())
+        let values =
+            TensorData::new(weight.dequantize_rows(0..weight.rows()), [weight.rows(), weight.cols()]);
+        x.clone().matmul(Tensor::from_data(values, &x.device()).transpose())
     };
     weights.iter().map(one).collect()
 }
 
-/// See [`Backend::packed_rows`].
-pub fn packed_rows<B: Backend>(table: &PackedMatrix, ids: &[u32], device: &B::Device) -> Tensor<B, 2> {
+/// See [`Backend::packed_lookup`].
+pub fn packed_lookup<B: Backend>(table: &PackedMatrix, ids: &[u32], device: &B::Device) -> Tensor<B, 2> {
     Tensor::from_data(TensorData::new(table.gather(ids), [ids.len(), table.cols()]), device)
 }
 
@@ -56,8 +57,8 @@ pub fn rope<B: Backend>(
     if 2 * half == dim { turned } else { Tensor::cat(vec![turned, x.narrow(2, 2 * half, dim - 2 * half)], 2) }
 }
 
-/// See [`Backend::dense_attention`].
-pub fn dense_attention<B: Backend>(
+/// See [`Backend::unpaged_attention`].
+pub fn unpaged_attention<B: Backend>(
     q: Tensor<B, 3>,
     k: Tensor<B, 3>,
     v: Tensor<B, 3>,
@@ -98,9 +99,9 @@ fn one_sequence<B: Backend>(
     weights.matmul(spread(v)).swap_dims(0, 1)
 }
 
-/// Queries and keys of `input`, normalised, rotated and scaled, and its values.
-pub fn rotate<B: Backend>(input: HeadInput<'_, B>) -> [Tensor<B, 3>; 3] {
-    let HeadInput { q, k, v, norms, rope, query_scale } = input;
+/// Queries and keys, normalised, rotated and scaled, and the values as they are.
+pub fn rotate<B: Backend>(heads: HeadInput<B>, step: &Step<'_, B>) -> [Tensor<B, 3>; 3] {
+    let HeadInput { q, k, v, norms } = heads;
     let norm = |x: Tensor<B, 3>, weight: fn(&super::HeadNorms<B>) -> &Tensor<B, 1>| match &norms {
         Some(norms) => {
             let [t, heads, d] = x.dims();
@@ -108,11 +109,11 @@ pub fn rotate<B: Backend>(input: HeadInput<'_, B>) -> [Tensor<B, 3>; 3] {
         }
         None => x,
     };
-    let q = rope.apply(norm(q, |norms| &norms.q));
-    let k = rope.apply(norm(k, |norms| &norms.k));
-    match query_scale {
+    let q = step.rope.apply(norm(q, |norms| &norms.q));
+    let k = step.rope.apply(norm(k, |norms| &norms.k));
+    match &step.query_scale {
         Some(scale) => {
-            let factors = TensorData::new(scale.to_vec(), [scale.len(), 1, 1]);
+            let factors = TensorData::new(scale.clone(), [scale.len(), 1, 1]);
             let factors = Tensor::from_data(factors, &q.device());
             [q * factors, k, v]
         }
@@ -122,14 +123,14 @@ pub fn rotate<B: Backend>(input: HeadInput<'_, B>) -> [Tensor<B, 3>; 3] {
 
 /// See [`Backend::rotate_and_write`].
 pub fn rotate_and_write<B: Backend>(
-    input: HeadInput<'_, B>,
+    heads: HeadInput<B>,
     pages: &mut KvPages,
-    layout: KvLayout,
-    plan: &StepPlan<'_>,
+    step: &Step<'_, B>,
 ) -> Tensor<B, 3> {
-    let [q, k, v] = rotate(input);
+    let [q, k, v] = rotate(heads, step);
     let (k_pool, v_pool) = pages.as_host_mut();
-    kv::kv_write(&layout, k_pool, v_pool, &to_vec(k), &to_vec(v), plan.slots);
+    let paged = step.paged();
+    kv::kv_write(&paged.layout, k_pool, v_pool, &to_vec(k), &to_vec(v), paged.slots);
     q
 }
 
@@ -137,20 +138,18 @@ pub fn rotate_and_write<B: Backend>(
 pub fn paged_attention<B: Backend>(
     q: Tensor<B, 3>,
     pages: &KvPages,
-    layout: KvLayout,
-    plan: &StepPlan<'_>,
+    step: &Step<'_, B>,
     scale: f32,
 ) -> Tensor<B, 3> {
     let (k, v) = pages.as_host();
-    let device = q.device();
-    let outputs = plan.sequences.iter().filter(|sequence| !sequence.rows.is_empty()).map(|sequence| {
-        let visible = sequence.visible();
+    let (layout, device) = (step.paged().layout, q.device());
+    let outputs = step.sequences().filter(|(_, visible)| !visible.is_empty()).map(|(sequence, visible)| {
         let entries = visible.iter().map(|range| range.end as usize).max().unwrap_or(0);
         let read = |pool: &[u8]| {
             let values = read_entries(&layout, pool, &sequence.block_table, entries);
             Tensor::from_data(TensorData::new(values, [entries, layout.n_kv_heads, layout.head_dim]), &device)
         };
-        one_sequence(q.clone().slice([sequence.rows.clone()]), read(k), read(v), &visible, scale)
+        one_sequence(q.clone().slice([sequence.rows.clone()]), read(k), read(v), visible, scale)
     });
     Tensor::cat(outputs.collect(), 0)
 }

@@ -1,12 +1,12 @@
 //! The default bodies on ndarray tensors, from host values to host values: what [`conformance`](super::conformance)
 //! compares a backend with. None is generic, so that they are compiled once, here, and not with every backend.
 use super::conformance::attend;
-use super::{HeadInput, KvLayout, Pairing, TopK, default, read};
-use crate::batch::{SequenceRows, StepPlan};
+use super::{HeadInput, Pairing, TopK, default, read};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
 use crate::layers::rope::RopeTable;
 use crate::packed::PackedMatrix;
+use crate::step::Step;
 use burn::tensor::activation::{gelu, silu};
 use burn::tensor::{Tensor, TensorData};
 use burn_ndarray::{NdArray, NdArrayDevice};
@@ -42,8 +42,8 @@ pub(super) fn packed_linear(x: &[f32], shape: [usize; 2], weights: &[&PackedMatr
     default::packed_linear(on(x, shape), weights).into_iter().map(Values::of).collect()
 }
 
-pub(super) fn packed_rows(table: &PackedMatrix, ids: &[u32]) -> Values {
-    Values::of(default::packed_rows::<D>(table, ids, &CPU))
+pub(super) fn packed_lookup(table: &PackedMatrix, ids: &[u32]) -> Values {
+    Values::of(default::packed_lookup::<D>(table, ids, &CPU))
 }
 
 pub(super) fn dense_linear(x: &[f32], shape: [usize; 2], weight: &[f32], out: usize) -> Values {
@@ -81,28 +81,21 @@ pub(super) fn rope(
     Values::of(default::rope(on(x, shape), cos, sin, pairing))
 }
 
-pub(super) fn dense_attention(
+pub(super) fn unpaged_attention(
     [q, k, v]: [&[f32]; 3],
     [q_shape, kv_shape]: [[usize; 3]; 2],
     visible: &[Range<u32>],
     scale: f32,
 ) -> Values {
     let (k, v) = (on(k, kv_shape), on(v, kv_shape));
-    Values::of(default::dense_attention(on(q, q_shape), k, v, visible, scale))
+    Values::of(default::unpaged_attention(on(q, q_shape), k, v, visible, scale))
 }
 
 /// [`attend`] by the definitions, over host pages.
 pub(super) fn attention(ty: KvType, qwen3: bool) -> Result<[Values; 2], ModelError> {
-    fn body(
-        input: HeadInput<'_, D>,
-        pages: &mut KvPages,
-        layout: KvLayout,
-        slots: &[u32],
-        sequences: &[SequenceRows],
-    ) -> Result<Tensor<D, 3>, ModelError> {
-        let plan = StepPlan { slots, sequences, device: None };
-        let q = default::rotate_and_write(input, pages, layout, &plan);
-        Ok(default::paged_attention(q, pages, layout, &plan, 0.2))
+    fn body(heads: HeadInput<D>, pages: &mut KvPages, step: &Step<'_, D>) -> Tensor<D, 3> {
+        let q = default::rotate_and_write(heads, pages, step);
+        default::paged_attention(q, pages, step, 0.2)
     }
     Ok(attend::<D>(ty, qwen3, |layout, n_blocks| KvPages::host(layout, n_blocks), body, &CPU)?
         .map(Values::of))

@@ -13,18 +13,18 @@ mod definitions;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 
-use crate::batch::{SequenceRows, StepPlan};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
-use crate::layers::rope::RopeTable;
+use crate::opaque::Opaque;
 use crate::packed::PackedMatrix;
+use crate::step::{Paged, Step};
 use burn::tensor::Tensor;
 pub use ember_formats::{KvLayout, Pairing};
 use std::ops::Range;
 
-/// Queries, keys and values of a step as the projections left them, and what is done to them before attention.
+/// Queries, keys and values of a step as the projections left them, and the norms that come before their rotation.
 #[derive(Clone, Debug)]
-pub struct HeadInput<'a, B: Backend> {
+pub struct HeadInput<B: Backend> {
     /// `[t, h, d]`.
     pub q: Tensor<B, 3>,
     /// `[t, g, d]`.
@@ -33,10 +33,6 @@ pub struct HeadInput<'a, B: Backend> {
     pub v: Tensor<B, 3>,
     /// Qwen3's norm over each head of the queries and of the keys, before the rotation.
     pub norms: Option<HeadNorms<B>>,
-    /// Angles of the rows.
-    pub rope: &'a RopeTable<B>,
-    /// Mistral 3's multiplier of each row's rotated queries, `t` numbers.
-    pub query_scale: Option<&'a [f32]>,
 }
 
 /// RMSNorm of single heads.
@@ -114,8 +110,8 @@ pub trait Backend: burn::tensor::backend::Backend {
     ///
     /// # Shapes
     /// The result is `[ids.len(), cols]`. Every id must be below `table.rows()`.
-    fn packed_rows(table: &PackedMatrix, ids: &[u32], device: &Self::Device) -> Tensor<Self, 2> {
-        default::packed_rows(table, ids, device)
+    fn packed_lookup(table: &PackedMatrix, ids: &[u32], device: &Self::Device) -> Tensor<Self, 2> {
+        default::packed_lookup(table, ids, device)
     }
 
     /// `x / sqrt(mean(x²) + eps) * weight` over the last dimension.
@@ -168,14 +164,14 @@ pub trait Backend: burn::tensor::backend::Backend {
     /// # Shapes
     /// `q` is `[t, h, d]`, `k` and `v` are `[t, g, d]`, the result is `[t, h, d]`. Query head `i` reads key/value head
     /// `i / (h / g)`.
-    fn dense_attention(
+    fn unpaged_attention(
         q: Tensor<Self, 3>,
         k: Tensor<Self, 3>,
         v: Tensor<Self, 3>,
         visible: &[Range<u32>],
         scale: f32,
     ) -> Tensor<Self, 3> {
-        default::dense_attention(q, k, v, visible, scale)
+        default::unpaged_attention(q, k, v, visible, scale)
     }
 
     /// One layer's zeroed pages of keys and values.
@@ -187,48 +183,44 @@ pub trait Backend: burn::tensor::backend::Backend {
         KvPages::host(layout, n_blocks)
     }
 
-    /// Prepares for the layers what a step's rows have in common: their slots, sequences, angles and query multipliers.
+    /// The tables of a step over pages in device memory, for a backend that keeps them there: slots, sequences, angles and
+    /// query multipliers. The result becomes the step's [`Paged::device`].
     ///
     /// # Errors
     /// [`ModelError::Device`] when the device cannot hold the tables.
-    fn plan<'a>(
-        slots: &'a [u32],
-        sequences: &'a [SequenceRows],
-        rope: &RopeTable<Self>,
-        query_scale: Option<&[f32]>,
-        layout: KvLayout,
+    fn upload_step(
+        step: &Step<'_, Self>,
+        paged: &Paged<'_>,
         device: &Self::Device,
-    ) -> Result<StepPlan<'a>, ModelError> {
-        let _ = (rope, query_scale, layout, device);
-        Ok(StepPlan { slots, sequences, device: None })
+    ) -> Result<Option<Opaque>, ModelError> {
+        let _ = (step, paged, device);
+        Ok(None)
     }
 
     /// Normalises, rotates and scales queries and keys, writes keys and values into the rows' slots of the layer's pages,
-    /// in place, and returns the queries. The plan was made with the same angles and multipliers.
+    /// in place, and returns the queries.
     ///
     /// # Shapes
     /// See [`HeadInput`]; the result is `[t, h, d]`.
     fn rotate_and_write(
-        input: HeadInput<'_, Self>,
+        heads: HeadInput<Self>,
         pages: &mut KvPages,
-        layout: KvLayout,
-        plan: &StepPlan<'_>,
+        step: &Step<'_, Self>,
     ) -> Tensor<Self, 3> {
-        default::rotate_and_write(input, pages, layout, plan)
+        default::rotate_and_write(heads, pages, step)
     }
 
     /// Attention of each sequence's rows over its own entries of the paged cache.
     ///
     /// # Shapes
-    /// `q` and the result are `[t, h, d]`; the plan's sequences cover the rows in order.
+    /// `q` and the result are `[t, h, d]`; the step's sequences cover the rows in order.
     fn paged_attention(
         q: Tensor<Self, 3>,
         pages: &KvPages,
-        layout: KvLayout,
-        plan: &StepPlan<'_>,
+        step: &Step<'_, Self>,
         scale: f32,
     ) -> Tensor<Self, 3> {
-        default::paged_attention(q, pages, layout, plan, scale)
+        default::paged_attention(q, pages, step, scale)
     }
 
     /// The `k` likeliest tokens of each row, equal logits by token id. NaN counts as the largest, so that it is seen.

@@ -1,8 +1,8 @@
 //! The CPU: Burn's ndarray tensors, computed by `ember-kernels-cpu`.
-use super::{Backend, HeadInput, KvLayout, Pairing, default};
-use crate::batch::{SequenceRows, StepPlan};
+use super::{Backend, HeadInput, Pairing, default};
 use crate::kv_cache::KvPages;
 use crate::packed::PackedMatrix;
+use crate::step::Step;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
 use burn_ndarray::{IntNdArrayElement, NdArray, NdArrayTensor, QuantElement, SharedArray};
 use ember_kernels_cpu::attention::{self, AttentionRows, DenseKv, PagedKv, Queries};
@@ -66,7 +66,7 @@ where
         gated(gate, up, float::geglu_erf)
     }
 
-    fn dense_attention(
+    fn unpaged_attention(
         q: Tensor<Self, 3>,
         k: Tensor<Self, 3>,
         v: Tensor<Self, 3>,
@@ -88,39 +88,35 @@ where
     }
 
     fn rotate_and_write(
-        input: HeadInput<'_, Self>,
+        heads: HeadInput<Self>,
         pages: &mut KvPages,
-        layout: KvLayout,
-        plan: &StepPlan<'_>,
+        step: &Step<'_, Self>,
     ) -> Tensor<Self, 3> {
-        let [q, k, v] = default::rotate(input);
+        let [q, k, v] = default::rotate(heads, step);
         let (k_pool, v_pool) = pages.as_host_mut();
-        read(k, |k| read(v, |v| kv::kv_write(&layout, k_pool, v_pool, k, v, plan.slots)));
+        let paged = step.paged();
+        read(k, |k| read(v, |v| kv::kv_write(&paged.layout, k_pool, v_pool, k, v, paged.slots)));
         q
     }
 
     fn paged_attention(
         q: Tensor<Self, 3>,
         pages: &KvPages,
-        layout: KvLayout,
-        plan: &StepPlan<'_>,
+        step: &Step<'_, Self>,
         scale: f32,
     ) -> Tensor<Self, 3> {
         let shape @ [t, heads, dim] = q.dims();
         let (k, v) = pages.as_host();
         let mut out = vec![0.0; t * heads * dim];
-        let visible: Vec<Vec<Range<u32>>> = plan.sequences.iter().map(SequenceRows::visible).collect();
-        let rows: Vec<AttentionRows<'_>> = plan
-            .sequences
-            .iter()
-            .zip(&visible)
+        let rows: Vec<AttentionRows<'_>> = step
+            .sequences()
             .map(|(sequence, visible)| AttentionRows {
                 rows: sequence.rows.clone(),
                 block_table: &sequence.block_table,
                 visible,
             })
             .collect();
-        let kv = PagedKv { layout, k, v };
+        let kv = PagedKv { layout: step.paged().layout, k, v };
         read(q, |q| attention::paged_attention(&kv, &Queries { q, n_heads: heads, scale }, &rows, &mut out));
         tensor(out, shape)
     }

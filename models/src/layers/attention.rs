@@ -1,16 +1,14 @@
 //! Grouped-query attention, over the paged cache or over the rows themselves.
-use super::rope::RopeTable;
 use super::{BlockShape, Linear, RmsNorm};
 use crate::backend::{Backend, HeadInput, HeadNorms, default};
-use crate::batch::StepPlan;
 use crate::error::ModelError;
 use crate::kv_cache::KvCache;
+use crate::step::Step;
 use crate::weights::Weights;
 use burn::module::Module;
 use burn::tensor::Tensor;
-use std::ops::Range;
 
-/// Query, key, value and output projections of one block, with what the architecture puts between them.
+/// Query, key, value and output projections of one block, and the norms between them.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     /// `[heads * head_dim, hidden]`.
@@ -29,42 +27,13 @@ pub struct Attention<B: Backend> {
     scale: f32,
 }
 
-/// What one step's rows need besides their hidden states, the same for all layers.
-pub struct AttentionInput<'a, B: Backend> {
-    /// Angles of the rows.
-    pub rope: RopeTable<B>,
-    /// Mistral 3's multiplier of each row's queries, when any differs from one.
-    pub query_scale: Option<Vec<f32>>,
-    /// Where keys and values come from.
-    pub keys: Keys<'a>,
-}
-
-/// Where a block's keys and values come from.
-pub enum Keys<'a> {
-    /// The rows themselves: row `i` attends to the rows `visible[i]`. Differentiable.
-    Rows {
-        /// One range per row.
-        visible: &'a [Range<u32>],
-    },
-    /// The paged cache, into which the rows are written first.
-    Paged {
-        /// The pools of all layers.
-        cache: &'a mut KvCache,
-        /// Slots and sequences of the batch.
-        plan: StepPlan<'a>,
-    },
-}
-
 impl<B: Backend> Attention<B> {
-    /// Reads `PREFIX.attn_*`.
+    /// Makes the layer of `PREFIX.attn_*`.
     ///
     /// # Errors
-    /// When a tensor is missing.
+    /// If a tensor is missing.
     pub fn load(weights: &Weights<'_, B>, shape: &BlockShape, prefix: &str) -> Result<Self, ModelError> {
-        let head_norm = |name: &str| {
-            let norm = || weights.rms_norm(&format!("{prefix}.{name}"), shape.norm_eps);
-            shape.qk_norm.then(norm).transpose()
-        };
+        let head_norm = |name: &str| weights.opt_rms_norm(&format!("{prefix}.{name}"), shape.norm_eps);
         let [attn_q, attn_k, attn_v] = weights.linear_group(prefix, ["attn_q", "attn_k", "attn_v"])?;
         Ok(Self {
             attn_q,
@@ -78,9 +47,17 @@ impl<B: Backend> Attention<B> {
         })
     }
 
+    /// Attention of the step's rows over each other, or over the pages of `layer` once the rows are written there.
+    ///
     /// # Shapes
     /// `[t, hidden]` to `[t, hidden]`.
-    pub fn forward(&self, x: Tensor<B, 2>, layer: usize, input: &mut AttentionInput<'_, B>) -> Tensor<B, 2> {
+    pub fn forward(
+        &self,
+        x: Tensor<B, 2>,
+        layer: usize,
+        step: &Step<'_, B>,
+        cache: Option<&mut KvCache>,
+    ) -> Tensor<B, 2> {
         let [t, _] = x.dims();
         let layers = [&self.attn_q, &self.attn_k, &self.attn_v];
         let [q, k, v] = Linear::forward_group(layers, x);
@@ -88,24 +65,16 @@ impl<B: Backend> Attention<B> {
             let n = x.dims()[1] / self.head_dim;
             x.reshape([t, n, self.head_dim])
         };
-        let heads = HeadInput {
-            q: heads(q),
-            k: heads(k),
-            v: heads(v),
-            norms: self.head_norms(),
-            rope: &input.rope,
-            query_scale: input.query_scale.as_deref(),
-        };
-        let mixed = match &mut input.keys {
-            Keys::Rows { visible } => {
-                let [q, k, v] = default::rotate(heads);
-                B::dense_attention(q, k, v, visible, self.scale)
+        let heads = HeadInput { q: heads(q), k: heads(k), v: heads(v), norms: self.head_norms() };
+        let mixed = match cache {
+            None => {
+                let [q, k, v] = default::rotate(heads, step);
+                B::unpaged_attention(q, k, v, &step.visible, self.scale)
             }
-            Keys::Paged { cache, plan } => {
-                let layout = cache.layout();
+            Some(cache) => {
                 let pages = cache.layer_mut(layer);
-                let q = B::rotate_and_write(heads, pages, layout, plan);
-                B::paged_attention(q, pages, layout, plan, self.scale)
+                let q = B::rotate_and_write(heads, pages, step);
+                B::paged_attention(q, pages, step, self.scale)
             }
         };
         let width = mixed.dims()[1] * self.head_dim;

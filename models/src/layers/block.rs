@@ -1,7 +1,9 @@
 //! The pre-norm block of the text decoders and of the vision tower.
-use super::{Attention, AttentionInput, Mlp, RmsNorm};
+use super::{Attention, Mlp, RmsNorm};
 use crate::backend::Backend;
 use crate::error::ModelError;
+use crate::kv_cache::KvCache;
+use crate::step::Step;
 use crate::weights::Weights;
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -21,15 +23,13 @@ pub struct Block<B: Backend> {
     pub mlp: Mlp<B>,
 }
 
-/// What a block is told that its tensors do not say.
+/// Properties of a block that its tensors do not say.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockShape {
     /// Width of a head.
     pub head_dim: usize,
     /// Factor of the attention scores.
     pub score_scale: f32,
-    /// Whether each head of queries and keys is normalised.
-    pub qk_norm: bool,
     /// Epsilon of every norm.
     pub norm_eps: f32,
     /// Gate of the feed-forward network.
@@ -41,7 +41,6 @@ impl From<&ModelConfig> for BlockShape {
         Self {
             head_dim: config.head_dim,
             score_scale: config.score_scale(),
-            qk_norm: config.qk_norm,
             norm_eps: config.norm_eps,
             activation: Activation::Silu,
         }
@@ -53,7 +52,6 @@ impl From<&PixtralConfig> for BlockShape {
         Self {
             head_dim: config.head_dim,
             score_scale: 1.0 / (config.head_dim as f32).sqrt(),
-            qk_norm: false,
             norm_eps: config.norm_eps,
             activation: config.activation,
         }
@@ -61,10 +59,10 @@ impl From<&PixtralConfig> for BlockShape {
 }
 
 impl<B: Backend> Block<B> {
-    /// Reads the tensors `PREFIX.*`.
+    /// Makes a block of the tensors `PREFIX.*`.
     ///
     /// # Errors
-    /// When a tensor is missing.
+    /// If a tensor is missing.
     pub fn load(weights: &Weights<'_, B>, shape: &BlockShape, prefix: &str) -> Result<Self, ModelError> {
         Ok(Self {
             attn_norm: weights.rms_norm(&format!("{prefix}.attn_norm"), shape.norm_eps)?,
@@ -78,7 +76,16 @@ impl<B: Backend> Block<B> {
     ///
     /// # Shapes
     /// `[t, hidden]` to `[t, hidden]`.
-    pub fn forward_all(blocks: &[Self], x: Tensor<B, 2>, input: &mut AttentionInput<'_, B>) -> Tensor<B, 2> {
+    ///
+    /// # Panics
+    /// If there is a cache but the step is not over pages, or the other way round.
+    pub fn forward_all(
+        blocks: &[Self],
+        x: Tensor<B, 2>,
+        step: &Step<'_, B>,
+        mut cache: Option<&mut KvCache>,
+    ) -> Tensor<B, 2> {
+        assert_eq!(step.has_pages(), cache.is_some(), "a step over pages comes with their cache");
         let mut residual = x;
         let mut update: Option<Tensor<B, 2>> = None;
         for (i, block) in blocks.iter().enumerate() {
@@ -86,7 +93,7 @@ impl<B: Backend> Block<B> {
                 Some(update) => block.attn_norm.add_forward(residual, update),
                 None => (residual.clone(), block.attn_norm.forward(residual)),
             };
-            let mixed = block.attention.forward(normed, i, input);
+            let mixed = block.attention.forward(normed, i, step, cache.as_deref_mut());
             let (sum, normed) = block.ffn_norm.add_forward(sum, mixed);
             (residual, update) = (sum, Some(block.mlp.forward(normed)));
         }

@@ -35,7 +35,7 @@ impl<B: Backend> Embedding<B> {
                 let n = ids.len();
                 table.val().select(0, Tensor::<B, 1, Int>::from_data(TensorData::new(ids, [n]), device))
             }
-            (None, Some(table)) => B::packed_rows(table, ids, device),
+            (None, Some(table)) => B::packed_lookup(table, ids, device),
             (None, None) => unreachable!("both constructors set a table"),
         }
     }

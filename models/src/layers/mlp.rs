@@ -23,10 +23,10 @@ pub struct Mlp<B: Backend> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// Reads `PREFIX.ffn_{gate,up,down}`.
+    /// Makes the layer of `PREFIX.ffn_{gate,up,down}`.
     ///
     /// # Errors
-    /// When a tensor is missing.
+    /// If a tensor is missing.
     pub fn load(weights: &Weights<'_, B>, activation: Activation, prefix: &str) -> Result<Self, ModelError> {
         let [ffn_gate, ffn_up] = weights.linear_group(prefix, ["ffn_gate", "ffn_up"])?;
         Ok(Self { ffn_gate, ffn_up, ffn_down: weights.linear(&format!("{prefix}.ffn_down"))?, activation })

@@ -7,7 +7,7 @@ mod mlp;
 mod rms_norm;
 pub mod rope;
 
-pub use attention::{Attention, AttentionInput, Keys};
+pub use attention::Attention;
 pub use block::{Block, BlockShape};
 pub use embedding::Embedding;
 pub use linear::Linear;

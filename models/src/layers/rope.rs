@@ -21,7 +21,7 @@ pub struct RopeTable<B: Backend> {
     pub cos: Vec<f32>,
     /// `[t, rotated / 2]`.
     pub sin: Vec<f32>,
-    /// Which elements form a pair.
+    /// The elements that form a pair.
     pub pairing: Pairing,
     rows: usize,
     device: B::Device,

@@ -2,7 +2,7 @@
 use super::{cosine, max_relative, values};
 use ember_loaders::checkpoint::Checkpoint;
 use ember_models::backend::Backend;
-use ember_models::{Batch, Decoder, KvCache, KvType, WeightFormat};
+use ember_models::{Batch, KvCache, KvType, TextModel, WeightFormat};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ pub fn reference(path: &str) -> Reference {
 }
 
 /// Logits of every position `[tokens, vocab]`, through an f32 cache.
-pub fn paged_logits<B: Backend>(model: &Decoder<B>, reference: &Reference) -> Vec<f32> {
+pub fn paged_logits<B: Backend>(model: &TextModel<B>, reference: &Reference) -> Vec<f32> {
     let n = reference.tokens.len();
     let table: Vec<u32> = (0..n.div_ceil(KvCache::BLOCK_LEN) as u32).collect();
     let mut batch = Batch::single(&reference.tokens, 0, &table, KvCache::BLOCK_LEN);
@@ -96,9 +96,9 @@ pub const EXACT: [(&str, &str); 17] = [
 ];
 
 /// The model of a fixture, packed.
-pub fn load<B: Backend>(path: &str) -> Decoder<B> {
+pub fn load<B: Backend>(path: &str) -> TextModel<B> {
     let checkpoint = Checkpoint::open(fixture(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a whole checkpoint")
+    TextModel::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a whole checkpoint")
 }
 
 /// F32 files against each of their references.

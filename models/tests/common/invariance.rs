@@ -1,7 +1,7 @@
 //! What a result must not depend on.
 use super::{synthetic, values};
 use ember_models::backend::Backend;
-use ember_models::{Batch, Decoder, KvCache, KvType, SequenceRows};
+use ember_models::{Batch, KvCache, KvType, SequenceRows, TextModel};
 
 /// KV entries per block.
 pub const BLOCK: usize = KvCache::BLOCK_LEN;
@@ -15,14 +15,14 @@ pub fn tokens(n: usize) -> Vec<u32> {
 }
 
 /// Logits of every row of a batch.
-pub fn run<B: Backend>(model: &Decoder<B>, cache: &mut KvCache, mut batch: Batch) -> Vec<f32> {
+pub fn run<B: Backend>(model: &TextModel<B>, cache: &mut KvCache, mut batch: Batch) -> Vec<f32> {
     batch.logits_rows = (0..batch.len() as u32).collect();
     let output = model.step(&batch, cache, &Default::default()).expect("a valid batch");
     values(output.logits.expect("every row was wanted"))
 }
 
 /// Logits of all tokens, run in pieces of the given lengths (the last one repeats).
-pub fn in_pieces<B: Backend>(model: &Decoder<B>, ty: KvType, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
+pub fn in_pieces<B: Backend>(model: &TextModel<B>, ty: KvType, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
     let n_blocks = tokens.len().div_ceil(BLOCK);
     // Physical blocks in reverse: nothing may depend on where a block lies.
     let table: Vec<u32> = (0..n_blocks as u32).rev().collect();

@@ -3,7 +3,7 @@ use super::random;
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::gguf::{GgmlType, Gguf, GgufWriteError, GgufWriter};
 use ember_models::backend::Backend;
-use ember_models::{Decoder, WeightFormat};
+use ember_models::{TextModel, WeightFormat};
 
 const HIDDEN: usize = 64;
 const FFN: usize = 96;
@@ -117,7 +117,7 @@ pub fn checkpoint(quantized: bool) -> Checkpoint {
 }
 
 /// The model of [`checkpoint`], packed.
-pub fn qwen3<B: Backend>(quantized: bool) -> Decoder<B> {
-    Decoder::load(&checkpoint(quantized), WeightFormat::Packed, &Default::default())
+pub fn qwen3<B: Backend>(quantized: bool) -> TextModel<B> {
+    TextModel::load(&checkpoint(quantized), WeightFormat::Packed, &Default::default())
         .expect("a whole checkpoint")
 }

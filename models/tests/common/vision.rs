@@ -4,7 +4,7 @@ use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::image::{ImageGrid, PixelValues};
 use ember_loaders::projector::Projector;
 use ember_models::backend::Backend;
-use ember_models::{Batch, Decoder, EmbeddingRows, KvCache, KvType, Pixtral, WeightFormat};
+use ember_models::{Batch, EmbeddingRows, KvCache, KvType, Pixtral, TextModel, WeightFormat};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
 
@@ -136,7 +136,7 @@ pub fn embeddings_equal_the_reference<B: Backend>() {
 const IMG: u32 = 10;
 
 /// Logits of the prompt with its images, through an f32 cache.
-pub fn logits<B: Backend>(text: &Decoder<B>, encoder: &Pixtral<B>, reference: &Reference) -> Vec<f32> {
+pub fn logits<B: Backend>(text: &TextModel<B>, encoder: &Pixtral<B>, reference: &Reference) -> Vec<f32> {
     let device = Default::default();
     let embeddings = values(encoder.forward(&reference.images, &device).expect("valid images"));
     let embeddings: std::sync::Arc<[f32]> = embeddings.into();
@@ -159,7 +159,7 @@ pub fn logits_equal_the_reference<B: Backend>() {
         let checkpoint = Checkpoint::open(fixture(model, "text-f32.gguf")).expect("a committed fixture");
         projector(model, file).check_fits(checkpoint.config()).expect("they belong together");
         let text =
-            Decoder::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a checkpoint");
+            TextModel::load(&checkpoint, WeightFormat::Packed, &Default::default()).expect("a checkpoint");
         for expected in REFERENCES {
             let reference = reference(model, expected, encoder.config().cell_size());
             let error = max_relative(&logits::<B>(&text, &encoder, &reference), &reference.logits);

@@ -10,26 +10,11 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ember::ModelFiles;
 use ember::device;
-use ember_loaders::checkpoint::{Checkpoint, TensorSource};
+use ember_loaders::checkpoint::ModelConfig;
 use measure::{Probe, measure, needed_context};
 use serde::Serialize;
 use std::io::Write;
 use std::time::Instant;
-
-/// Matrices and norms of a layer; an architecture without one of them lacks the tensor.
-const BLOCK_TENSORS: [&str; 11] = [
-    "attn_norm",
-    "attn_q",
-    "attn_k",
-    "attn_v",
-    "attn_q_norm",
-    "attn_k_norm",
-    "attn_output",
-    "ffn_norm",
-    "ffn_gate",
-    "ffn_up",
-    "ffn_down",
-];
 
 /// Measure how fast a model runs
 #[derive(clap::Args)]
@@ -135,7 +120,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     let floor = device::floor(args.device.backend, args.device.device)?;
     let mut model = model::load(files)?;
     let load_seconds = started.elapsed().as_secs_f64();
-    let weight_bytes = weight_bytes_per_token(model.files().checkpoint());
+    let weight_bytes = model.files().checkpoint().bytes_per_step();
     let vocab_size = model.files().config().vocab_size;
     let probe = floor.map_or(Probe::Cpu(weight_bytes), |floor| Probe::Device(floor.bytes_per_second));
     let Some(rounds) = measure(&args, model.engine(), vocab_size, probe)? else {
@@ -150,7 +135,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     let shares =
         rounds.decode.iter().zip(&rounds.bandwidth).map(|(rate, bandwidth)| rate * bytes / bandwidth);
     let operations = floor.map(|floor| floor.operations_per_second);
-    let per_token = prefill_operations_per_token(model.files().checkpoint(), args.prompt_tokens);
+    let per_token = prefill_operations_per_token(model.files().config(), args.prompt_tokens);
     let operation_shares =
         operations.map(|most| rounds.prefill.iter().map(|rate| rate * per_token / most).collect());
     let report = Report {
@@ -198,26 +183,11 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// Only what the decoder reads: a file may hold more.
-fn weight_bytes_per_token(checkpoint: &Checkpoint) -> usize {
-    let config = checkpoint.config();
-    let head = if config.tied_embeddings { "token_embd" } else { "output" };
-    let of_layers = (0..config.n_layers)
-        .flat_map(|layer| BLOCK_TENSORS.iter().map(move |name| format!("blk.{layer}.{name}")));
-    let names = of_layers.chain([head, "output_norm"].map(String::from));
-    let tensors = names.filter_map(|name| checkpoint.opt_tensor(&format!("{name}.weight")));
-    tensors.map(|tensor| tensor.bytes.len()).sum()
-}
-
 /// Multiplications and additions of one token of a prompt of `tokens`: two for each weight that is not only looked up, and
 /// four for each element of a head and each token that it sees, which is half of the prompt on average.
-fn prefill_operations_per_token(checkpoint: &Checkpoint, tokens: usize) -> f64 {
-    let config = checkpoint.config();
-    let weights: usize = (0..config.n_layers)
-        .flat_map(|layer| BLOCK_TENSORS.iter().map(move |name| format!("blk.{layer}.{name}.weight")))
-        .filter_map(|name| checkpoint.opt_tensor(&name))
-        .map(|tensor| tensor.rows() * tensor.cols())
-        .sum();
+fn prefill_operations_per_token(config: &ModelConfig, tokens: usize) -> f64 {
+    let in_blocks = config.tensors().into_iter().filter(|tensor| tensor.layer.is_some());
+    let weights: usize = in_blocks.map(|tensor| tensor.elements()).sum();
     let attention = config.n_layers * config.n_heads * config.head_dim * tokens / 2;
     2.0 * weights as f64 + 4.0 * attention as f64
 }

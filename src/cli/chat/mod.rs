@@ -50,11 +50,11 @@ pub fn run(args: Args) -> Result<Outcome> {
     let options = model_options(args.device, &args.context, args.images.projector);
     let mut files = ModelFiles::open(&args.model.model, options)?;
     // Mistakes come to light before anything is loaded.
-    files.text()?.template()?;
-    files.text()?.check_think(args.think.switch())?;
+    files.chat()?.template()?;
+    files.chat()?.check_think(args.think.switch())?;
     args.generation.options().resolve(files.checkpoint())?;
     if is_projector_named || !args.images.images.is_empty() {
-        files.text()?.check_takes_images()?;
+        files.chat()?.check_takes_images()?;
         files.vision()?;
     }
     let images = model::read_images(&mut files, &args.images.images)?;

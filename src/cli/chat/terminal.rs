@@ -95,7 +95,7 @@ impl<'m> Terminal<'m> {
         match command {
             ImageCommand::Attach(path) => {
                 let model = self.session.model();
-                model.files().text()?.check_takes_images()?;
+                model.files().chat()?.check_takes_images()?;
                 let was_open = model.files().has_vision();
                 let vision = model.vision()?;
                 let file = vision.read(&path)?;
@@ -148,7 +148,7 @@ impl<'m> Terminal<'m> {
 
     fn show_think(&mut self) -> Result<()> {
         let think = self.session.think();
-        match (self.session.model().files().text()?.template()?.has_thinking_switch(), think) {
+        match (self.session.model().files().chat()?.template()?.has_thinking_switch(), think) {
             (false, _) => eprintln!("the chat template of this model has no thinking switch"),
             (true, None) => eprintln!("thinking: as the template decides"),
             (true, Some(on)) => eprintln!("thinking: {}", if on { "on" } else { "off" }),
@@ -171,7 +171,7 @@ impl<'m> Terminal<'m> {
         let messages = self.session.messages().len() - usize::from(self.session.system.is_some());
         let model = self.session.model();
         eprintln!("{}", model.description());
-        let takes_images = model.files().text()?.check_takes_images();
+        let takes_images = model.files().chat()?.check_takes_images();
         match takes_images.and_then(|()| model.vision()) {
             Ok(vision) => eprintln!("{}", vision.description()),
             Err(error) => eprintln!("no images: {}", with_advice(&error.into())),

@@ -28,7 +28,7 @@ pub struct Conversation {
 
 /// A tokenizer with the chat template of its model.
 #[derive(Debug)]
-pub struct TextModel {
+pub struct ChatTokenizer {
     tokenizer: Tokenizer,
     /// Compiled when the model is opened; a template that does not compile is an error once it is needed.
     template: Result<ChatTemplate, Arc<TemplateError>>,
@@ -36,7 +36,7 @@ pub struct TextModel {
     image_tokens: Option<ImageTokens>,
 }
 
-impl TextModel {
+impl ChatTokenizer {
     /// The text side of a GGUF file (also one without weights) or a Hugging Face folder.
     ///
     /// # Errors
