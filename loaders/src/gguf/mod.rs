@@ -24,6 +24,7 @@ mod mapped;
 mod metadata;
 mod output;
 mod parse;
+pub mod sample;
 mod shards;
 mod tensor;
 mod types;
