@@ -23,7 +23,7 @@ pub struct Batch {
     pub logits_rows: Vec<u32>,
     /// Rows whose likeliest tokens are wanted, in output order.
     pub likeliest_rows: Vec<u32>,
-    /// How many of the likeliest tokens.
+    /// Number of likeliest tokens that each of these rows gets: the most that any of them needs.
     pub likeliest: usize,
     /// Rows whose final normalised hidden state is wanted, in output order.
     pub hidden_rows: Vec<u32>,
