@@ -2,51 +2,18 @@
 #![allow(dead_code)] // each test crate uses its part
 
 use ember_kernels_cpu::BlockType;
-use half::{bf16, f16};
+use ember_loaders::gguf::GgmlType;
+use ember_test_support::{Random, sample_blocks, scale_offsets};
+use half::f16;
 
-/// A small seeded generator (xorshift64*): the tests need the same numbers everywhere, not good ones.
-pub struct Random(u64);
+/// Activations with the outliers that real ones have.
+pub fn activations(random: &mut Random, len: usize) -> Vec<f32> {
+    (0..len).map(|_| random.uniform() * if random.below(50) == 0 { 20.0 } else { 1.0 }).collect()
+}
 
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn bits(&mut self) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-
-    /// Uniform in -1..1.
-    pub fn signed(&mut self) -> f32 {
-        self.bits() as i32 as f32 / 2f32.powi(31)
-    }
-
-    /// Activations with the outliers that real ones have.
-    pub fn activations(&mut self, len: usize) -> Vec<f32> {
-        (0..len).map(|_| self.signed() * if self.bits().is_multiple_of(50) { 20.0 } else { 1.0 }).collect()
-    }
-
-    /// `rows` x `cols` elements of type `ty`: random codes with scales of the size that real files have.
-    pub fn matrix(&mut self, ty: BlockType, rows: usize, cols: usize) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..bytes_of(ty, rows, cols)).map(|_| self.bits() as u8).collect();
-        for block in bytes.chunks_exact_mut(ty.block_bytes()) {
-            match ty {
-                BlockType::F32 => block.copy_from_slice(&self.signed().to_le_bytes()),
-                BlockType::F16 => block.copy_from_slice(&f16::from_f32(self.signed()).to_le_bytes()),
-                BlockType::BF16 => block.copy_from_slice(&bf16::from_f32(self.signed()).to_le_bytes()),
-                _ => {
-                    for at in scale_offsets(ty) {
-                        let scale = f16::from_f32(self.signed() * 0.01);
-                        block[*at..at + 2].copy_from_slice(&scale.to_le_bytes());
-                    }
-                }
-            }
-        }
-        bytes
-    }
+/// `rows` x `cols` elements of type `ty`.
+pub fn matrix(random: &mut Random, ty: BlockType, rows: usize, cols: usize) -> Vec<u8> {
+    sample_blocks(ggml_type(ty), bytes_of(ty, rows, cols) / ty.block_bytes(), random)
 }
 
 /// Bytes that a matrix takes.
@@ -58,22 +25,31 @@ pub fn bytes_of(ty: BlockType, rows: usize, cols: usize) -> usize {
 pub fn constant_matrix(ty: BlockType, rows: usize, cols: usize, code: u8) -> Vec<u8> {
     let mut bytes = vec![code; bytes_of(ty, rows, cols)];
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
-        for at in scale_offsets(ty) {
-            block[*at..at + 2].copy_from_slice(&f16::ONE.to_le_bytes());
+        for &at in scale_offsets(ggml_type(ty)) {
+            block[at..at + 2].copy_from_slice(&f16::ONE.to_le_bytes());
         }
     }
     bytes
 }
 
-/// Where blocks keep their f16 scales and minima.
-pub fn scale_offsets(ty: BlockType) -> &'static [usize] {
+/// The loader's name of a type.
+pub fn ggml_type(ty: BlockType) -> GgmlType {
     use BlockType::*;
     match ty {
-        F32 | F16 | BF16 => &[],
-        Q4_0 | Q5_0 | Q8_0 | IQ4_NL | IQ4_XS => &[0],
-        Q4_1 | Q5_1 | Q4_K | Q5_K => &[0, 2],
-        Q2_K => &[80, 82],
-        Q3_K => &[108],
-        Q6_K => &[208],
+        F32 => GgmlType::F32,
+        F16 => GgmlType::F16,
+        BF16 => GgmlType::BF16,
+        Q4_0 => GgmlType::Q4_0,
+        Q4_1 => GgmlType::Q4_1,
+        Q5_0 => GgmlType::Q5_0,
+        Q5_1 => GgmlType::Q5_1,
+        Q8_0 => GgmlType::Q8_0,
+        Q2_K => GgmlType::Q2_K,
+        Q3_K => GgmlType::Q3_K,
+        Q4_K => GgmlType::Q4_K,
+        Q5_K => GgmlType::Q5_K,
+        Q6_K => GgmlType::Q6_K,
+        IQ4_NL => GgmlType::IQ4_NL,
+        IQ4_XS => GgmlType::IQ4_XS,
     }
 }
