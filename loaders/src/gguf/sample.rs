@@ -112,15 +112,18 @@ mod tests {
 
     #[test]
     fn numbers_have_the_distribution_that_is_said() {
-        let (mean, square): (fn(&[f32]) -> f32, fn(&[f32]) -> f32) = (
-            |x| x.iter().sum::<f32>() / x.len() as f32,
-            |x| x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32,
-        );
-        let uniform = random(1, 10_000);
+        // Mean and variance.
+        let moments = |x: &[f32]| {
+            let mean = |power| x.iter().map(|&x| f64::from(x).powi(power)).sum::<f64>() / x.len() as f64;
+            [mean(1), mean(2)]
+        };
+        let near = |found: [f64; 2], expected: [f64; 2]| {
+            assert!((0..2).all(|i| (found[i] - expected[i]).abs() < 0.02), "{found:?} for {expected:?}");
+        };
+        let uniform = random(1, 100_000);
         assert!(uniform.iter().all(|x| (-1.0..1.0).contains(x)));
-        assert!(mean(&uniform).abs() < 0.02 && (square(&uniform) - 1.0 / 3.0).abs() < 0.01);
-        let bell = Random::new(2).bell(10_000);
-        assert!(mean(&bell).abs() < 0.03 && (square(&bell) - 1.0).abs() < 0.03);
+        near(moments(&uniform), [0.0, 1.0 / 3.0]);
+        near(moments(&Random::new(2).bell(100_000)), [0.0, 1.0]);
         let mut order = Random::new(3).shuffled(100);
         assert!(!order.is_sorted());
         order.sort_unstable();
