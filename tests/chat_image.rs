@@ -6,8 +6,8 @@ use ember::chat::{
 use ember_loaders::gguf::Gguf;
 use ember_loaders::image::ImageGrid;
 use ember_loaders::tokenizer::Tokenizer;
+use ember_test_support::fixture;
 use std::fs;
-use std::path::PathBuf;
 
 /// Every committed template that takes images.
 const TEMPLATES: [&str; 8] = [
@@ -20,10 +20,6 @@ const TEMPLATES: [&str; 8] = [
     "mistralai-Ministral-3-14B-Reasoning-2512",
     "unsloth-mistral-Devstral-Small-2507",
 ];
-
-fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
 
 fn template(name: &str) -> ChatTemplate {
     let source = fs::read_to_string(fixture(&format!("chat/templates/{name}.jinja"))).unwrap();

@@ -6,6 +6,7 @@
 use ember::chat::{ChatTemplate, Message, Prompt, RenderInput, build_prompt};
 use ember_loaders::gguf::Gguf;
 use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
+use ember_test_support::read_fixture;
 use serde::Deserialize;
 use serde_json::Value;
 use std::fs;
@@ -30,8 +31,7 @@ struct Case {
 }
 
 fn chat_file(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat").join(name);
-    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    read_fixture(Path::new("chat").join(name))
 }
 
 fn fixture(name: &str) -> Fixture {

@@ -3,9 +3,10 @@
 use chrono::NaiveDateTime;
 use ember::chat::{ChatTemplate, Message, PromptError, PromptTokenizer, RenderInput, build_prompt};
 use ember_loaders::tokenizer::Piece;
+use ember_test_support::read_fixture;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 const CONTROLS: [&str; 18] = [
     "<|endoftext|>",
@@ -64,8 +65,7 @@ fn controls_in(ids: &[u32]) -> Vec<&'static str> {
 }
 
 fn read(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat").join(name);
-    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    read_fixture(Path::new("chat").join(name))
 }
 
 fn template(name: &str) -> ChatTemplate {
@@ -151,9 +151,7 @@ fn private_use_characters_survive() {
 fn marking_changes_no_rendering() {
     let cases: Value = serde_json::from_str(&read("cases.json")).unwrap();
     let mut compared = 0;
-    for entry in
-        fs::read_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat/templates")).unwrap()
-    {
+    for entry in fs::read_dir(ember_test_support::fixture("chat/templates")).unwrap() {
         let file = entry.unwrap().file_name().into_string().unwrap();
         let Some(name) = file.strip_suffix(".jinja") else { continue };
         let template = template(name);

@@ -2,13 +2,13 @@
 
 use chrono::NaiveDateTime;
 use ember::chat::{ChatTemplate, RenderInput, TemplateError};
+use ember_test_support::read_fixture;
 use serde_json::{Map, Value};
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 fn fixture(name: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat").join(name);
-    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    read_fixture(Path::new("chat").join(name))
 }
 
 fn json(name: &str) -> Value {
@@ -45,8 +45,7 @@ fn difference(got: Result<String, TemplateError>, expected: &Value) -> Option<St
 fn renderings_equal_jinja2s() {
     let cases = json("cases.json");
     let (mut compared, mut differences) = (0, Vec::new());
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat/rendered");
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(ember_test_support::fixture("chat/rendered")).unwrap() {
         let file = entry.unwrap().file_name().into_string().unwrap();
         let name = file.strip_suffix(".json").unwrap();
         let rendered = json(&format!("rendered/{file}"));
@@ -80,7 +79,9 @@ fn small_templates_equal_jinja2s() {
     let kwargs: Map<String, Value> = fixture["values"].as_object().unwrap().clone();
     let input = RenderInput { kwargs, now: Some(fixed_time()), ..RenderInput::default() };
     let mut differences = Vec::new();
-    let snippets = fixture["snippets"].as_array().unwrap();
+    let list = |name: &str| fixture[name].as_array().unwrap();
+    let (snippets, refused, rendered) = (list("snippets"), list("refused_here"), list("rendered_here"));
+    assert_eq!([snippets, refused, rendered].map(Vec::len), [115, 9, 6]);
     for snippet in snippets {
         let source = snippet["template"].as_str().unwrap();
         let got = ChatTemplate::new(source, "", "").and_then(|template| template.render(&input));
@@ -98,10 +99,10 @@ fn small_templates_equal_jinja2s() {
     // What is known to differ is pinned, so that it changes only on purpose.
     let render =
         |source: &Value| ChatTemplate::new(source.as_str().unwrap(), "", "").and_then(|t| t.render(&input));
-    for source in fixture["refused_here"].as_array().unwrap() {
+    for source in refused {
         assert!(matches!(render(source), Err(TemplateError::Render { .. })), "{source}");
     }
-    for source in fixture["rendered_here"].as_array().unwrap() {
+    for source in rendered {
         assert!(render(source).is_ok(), "{source}");
     }
 }

@@ -2,7 +2,7 @@
 mod cli_support;
 
 use cli_support::{Ran, ember, ember_with, finish, model, scratch, spawn};
-use safetensors::SafeTensors;
+use ember_test_support::{Reference, TensorFile, max_relative_by_row};
 use serde_json::Value;
 use std::io::Read;
 
@@ -116,65 +116,56 @@ fn a_relabelled_model_is_announced() {
 
 #[test]
 fn every_cache_type_runs() {
-    for ty in ["f32", "f16", "q8_0"] {
+    for ty in ["f32", "f16", "bf16", "q8_0"] {
         let answer = run_json(&["--kv-cache-dtype", ty, "--threads", "2", "--max-tokens", "4", "hi"]);
         assert_eq!(answer["prompt_tokens"], 18, "{ty}");
     }
 }
 
-/// The tensors of a file that `ember logits` wrote: tokens, and one row of logits per token.
-fn read_logits(bytes: &[u8]) -> (Vec<i64>, Vec<Vec<f32>>) {
-    let file = SafeTensors::deserialize(bytes).unwrap();
-    let (tokens, logits) = (file.tensor("tokens").unwrap(), file.tensor("logits").unwrap());
-    let tokens: Vec<i64> =
-        tokens.data().chunks(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect();
-    assert_eq!(logits.shape(), [tokens.len(), 288]);
-    (tokens, rows(logits.data()))
-}
-
-fn rows(data: &[u8]) -> Vec<Vec<f32>> {
-    let values: Vec<f32> = data.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-    values.chunks(288).map(<[f32]>::to_vec).collect()
-}
-
-fn logits(name: &str, args: &[&str]) -> (Vec<i64>, Vec<Vec<f32>>) {
+/// Runs `ember logits`; the tokens, and one row of 288 logits per token.
+fn logits(name: &str, args: &[&str]) -> (Vec<u32>, Vec<f32>) {
     let out = scratch(&format!("{name}.safetensors"));
-    let path = out.to_str().unwrap();
-    ember(&[&["logits", "--out", path], args].concat()).ok();
-    read_logits(&std::fs::read(out).unwrap())
+    ember(&[&["logits", "--out", out.to_str().unwrap()], args].concat()).ok();
+    let file = TensorFile::open(&out);
+    let tokens = file.ids("tokens");
+    assert_eq!(file.shape("logits"), [tokens.len(), 288]);
+    (tokens, file.f32("logits"))
 }
 
 #[test]
 fn logits_equal_those_of_transformers() {
     for name in ["qwen3-tied", "llama", "ministral3-short", "qwen2"] {
-        let bytes = std::fs::read(model(&format!("{name}/reference.safetensors"))).unwrap();
-        let reference = SafeTensors::deserialize(&bytes).unwrap();
-        let ids: Vec<String> = reference
-            .tensor("input_ids")
-            .unwrap()
-            .data()
-            .chunks(8)
-            .map(|b| i64::from_le_bytes(b.try_into().unwrap()).to_string())
-            .collect();
+        let reference = Reference::open(model(&format!("{name}/reference.safetensors")));
+        let ids: Vec<String> = reference.tokens.iter().map(u32::to_string).collect();
         let file = model(&format!("{name}/f32.gguf"));
         let (tokens, actual) = logits(name, &["-m", &file, "--tokens", &ids.join(",")]);
-        assert_eq!(tokens.iter().map(i64::to_string).collect::<Vec<_>>(), ids);
-        let expected = rows(reference.tensor("logits").unwrap().data());
-        assert_eq!(actual.len(), expected.len());
-        for (position, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-            let largest = expected.iter().fold(0_f32, |max, x| max.max(x.abs()));
-            let error = actual.iter().zip(expected).fold(0_f32, |max, (a, e)| max.max((a - e).abs()));
-            assert!(error <= 1e-4 * largest, "{name}, position {position}: {error} of {largest}");
-        }
+        assert_eq!(tokens, reference.tokens);
+        let error = max_relative_by_row(&actual, &reference.logits, 288);
+        assert!(error <= 1e-4, "{name}: {error}");
+    }
+}
+
+/// The errors that models/tests/golden.rs allows each type: one type in the place of another is outside of them.
+#[test]
+fn every_cache_type_is_the_one_asked_for() {
+    let reference = Reference::open(model("qwen3-tied/reference.safetensors"));
+    let ids: Vec<String> = reference.tokens.iter().map(u32::to_string).collect();
+    let file = model("qwen3-tied/f32.gguf");
+    for (ty, allowed) in
+        [("f32", 0.0..1e-5), ("f16", 4e-4..9e-4), ("bf16", 4e-3..9e-3), ("q8_0", 1e-2..2.4e-2)]
+    {
+        let args = ["-m", &file, "--kv-cache-dtype", ty, "--tokens", &ids.join(",")];
+        let error = max_relative_by_row(&logits(ty, &args).1, &reference.logits, 288);
+        assert!(allowed.contains(&error), "{ty}: {error:.2e}");
     }
 }
 
 #[test]
 fn the_first_greedy_token_is_the_likeliest_of_the_logits() {
     let (qwen, prompt) = (model("qwen3-tied/f32.gguf"), "is the end of it");
-    let (tokens, rows) = logits("greedy", &["-m", &qwen, "--prompt", prompt]);
+    let (tokens, logits) = logits("greedy", &["-m", &qwen, "--prompt", prompt]);
     assert_eq!(tokens, [273, 264, 223, 270, 70, 282, 223, 274]);
-    let last = rows.last().unwrap();
+    let last = logits.rchunks(288).next().unwrap();
     let best = (0..last.len())
         .filter(|&id| banned().all(|banned| banned != id))
         .max_by(|&a, &b| last[a].total_cmp(&last[b]))

@@ -171,7 +171,7 @@ fn help_and_version_go_to_stdout() {
 
 #[test]
 fn info_reads_projectors_of_both_layouts() {
-    let vision = |file| format!("{}/tests/fixtures/vision/{file}", env!("CARGO_MANIFEST_DIR"));
+    let vision = |file| cli_support::fixture(&format!("vision/{file}"));
     for (file, layout, activation, named) in [
         ("gelu-2/mmproj-f32.gguf", "llama.cpp", "GELU", true),
         ("silu-2/mmproj-q8_0.gguf", "llama.cpp", "SiLU", true),

@@ -2,8 +2,8 @@
 mod cli_support;
 
 use cli_support::{Ran, ember, ember_with, scratch};
-use ember_loaders::gguf::{Gguf, GgufWriter, OutputFile};
-use safetensors::SafeTensors;
+use ember_loaders::gguf::{Gguf, TensorInfo};
+use ember_test_support::{GgufFile, TensorFile, max_relative};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const CELL: usize = 28;
 
 fn fixture(path: &str) -> String {
-    format!("{}/tests/fixtures/vision/{path}", env!("CARGO_MANIFEST_DIR"))
+    cli_support::fixture(&format!("vision/{path}"))
 }
 
 /// A folder of one's own for a test.
@@ -47,11 +47,8 @@ fn copies<const N: usize>(folder: &Path, files: [(&str, &str); N]) {
 
 /// `gelu-2` with a real Mistral's chat template, beside its projector; the path of the model.
 fn with_template(folder: &Path) -> String {
-    let template = format!(
-        "{}/tests/fixtures/chat/templates/mistral-common-v7-tekken-image.jinja",
-        env!("CARGO_MANIFEST_DIR")
-    );
-    let template = fs::read_to_string(template).unwrap();
+    let template = "chat/templates/mistral-common-v7-tekken-image.jinja";
+    let template = fs::read_to_string(ember_test_support::fixture(template)).unwrap();
     let model = folder.join("model.gguf");
     rewrite(&fixture("gelu-2/text-f32.gguf"), &model, &template);
     copies(folder, [("gelu-2/mmproj-f32.gguf", "mmproj-mistral.gguf")]);
@@ -61,21 +58,14 @@ fn with_template(folder: &Path) -> String {
 /// Copies a model with another chat template.
 fn rewrite(from: &str, to: &Path, template: &str) {
     let gguf = Gguf::open(from).unwrap();
-    let mut header = GgufWriter::new(OutputFile::create(to).unwrap(), gguf.version(), 32).unwrap();
-    for (key, value) in gguf.metadata().iter() {
-        match key {
-            "tokenizer.chat_template" => header.metadata(key, template).unwrap(),
-            _ => header.metadata(key, value.clone()).unwrap(),
-        }
-    }
-    for tensor in gguf.tensors() {
-        header.tensor(&tensor.name, tensor.ty, &tensor.dims).unwrap();
-    }
-    let mut data = header.start_data().unwrap();
-    for tensor in gguf.tensors() {
-        data.write(&tensor.name, &gguf.bytes(tensor)).unwrap();
-    }
-    data.finish().unwrap().commit().unwrap();
+    let metadata = gguf.metadata().iter().map(|(key, value)| match key {
+        "tokenizer.chat_template" => (key.to_owned(), template.into()),
+        _ => (key.to_owned(), value.clone()),
+    });
+    let tensor =
+        |info: &TensorInfo| (info.name.clone(), info.ty, info.dims.clone(), gguf.bytes(info).to_vec());
+    let tensors = gguf.tensors().iter().map(tensor).collect();
+    fs::write(to, GgufFile { metadata: metadata.collect(), tensors }.into_bytes()).unwrap();
 }
 
 /// The error of a run that must fail.
@@ -91,25 +81,15 @@ fn assert_contains(text: &str, parts: &[&str]) {
     }
 }
 
-fn f32s(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
-fn i64s(bytes: &[u8]) -> Vec<i64> {
-    bytes.chunks(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
 /// Runs `ember vision`; the grid and the embeddings.
 fn encode(mmproj: &str, image: &str, args: &[&str]) -> (Vec<i64>, Vec<f32>, Ran) {
     let out = unused_file();
     let path = out.to_str().unwrap();
     let run = ember(&[&["vision", "--mmproj", mmproj, "--image", image, "--out", path], args].concat()).ok();
-    let bytes = fs::read(&out).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let (grid, embeddings) = (file.tensor("grid").unwrap(), file.tensor("embeddings").unwrap());
-    let grid = i64s(grid.data());
-    assert_eq!(embeddings.shape(), [(grid[0] * grid[1]) as usize, 96]);
-    (grid, f32s(embeddings.data()), run)
+    let file = TensorFile::open(&out);
+    let grid = file.i64("grid");
+    assert_eq!(file.shape("embeddings"), [(grid[0] * grid[1]) as usize, 96]);
+    (grid, file.f32("embeddings"), run)
 }
 
 /// A path that no other call gets.
@@ -122,9 +102,7 @@ fn unused_file() -> PathBuf {
 fn logits(args: &[&str]) -> Vec<Vec<f32>> {
     let out = unused_file();
     ember(&[&["logits", "--out", out.to_str().unwrap()], args].concat()).ok();
-    let bytes = fs::read(&out).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    f32s(file.tensor("logits").unwrap().data()).chunks(288).map(<[f32]>::to_vec).collect()
+    TensorFile::open(&out).f32("logits").chunks(288).map(<[f32]>::to_vec).collect()
 }
 
 #[test]
@@ -138,11 +116,10 @@ fn vision_writes_embeddings_and_grid() {
         &run.stderr,
         &["gelu-2/mmproj-f32.gguf, 304", "1 image encoded: 8 tokens in ", " tokens/s"],
     );
-    let largest = embeddings.iter().fold(0_f32, |max, value| max.max(value.abs()));
     let (_, ollama, run) = encode(&fixture("gelu-2/mmproj-ollama-f32.gguf"), &image, &[]);
     assert_contains(&run.stderr, &["it names no activation, GELU is taken\n"]);
-    let error = embeddings.iter().zip(&ollama).fold(0_f32, |max, (a, b)| max.max((a - b).abs()));
-    assert!(error < 1e-5 * largest, "{error} of {largest}");
+    let error = max_relative(&ollama, &embeddings);
+    assert!(error < 1e-5, "{error}");
     let (grid, ..) = encode(&fixture("gelu-2/mmproj-f32.gguf"), &image, &["--image-max-tokens", "3"]);
     assert_eq!(grid, [1, 2]);
 }

@@ -1,4 +1,5 @@
 //! The engine's bookkeeping, on a runner that counts instead of a model.
+use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load};
 use ember::engine::{
     Chunk, EncodedImage, Engine, EngineError, FinishReason, GenerateLimits, Generation, ImageSpan, Runner,
     RunnerOutput, Sequence, Step, Tokens, Wanted,
@@ -7,7 +8,9 @@ use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::image::ImageGrid;
 use ember_models::{Batch, ModelError};
+use ember_test_support::fixture;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -53,7 +56,11 @@ impl Runner for Counting {
             let next = (batch.tokens[row as usize] + 1) % VOCAB;
             (0..VOCAB).map(move |token| if token == next { 1.0 } else { 0.0 })
         };
-        let pick = |row: &u32| vec![((batch.tokens[*row as usize] + 1) % VOCAB, 1.0)];
+        // The next token, then those that follow it, each half as likely.
+        let pick = |row: &u32| {
+            let next = batch.tokens[*row as usize] + 1;
+            (0..batch.likeliest as u32).map(|i| ((next + i) % VOCAB, 0.5_f32.powi(i as i32))).collect()
+        };
         Ok(RunnerOutput {
             logits: batch.logits_rows.iter().flat_map(row).collect(),
             likeliest: batch.likeliest_rows.iter().map(pick).collect(),
@@ -63,8 +70,8 @@ impl Runner for Counting {
 }
 
 fn engine(n_blocks: usize) -> (Engine, Rc<RefCell<Vec<Batch>>>) {
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/qwen3-tied/f32.gguf");
-    let config = Checkpoint::open(fixture).expect("a committed fixture").config().clone();
+    let file = fixture("models/qwen3-tied/f32.gguf");
+    let config = Checkpoint::open(file).expect("a committed fixture").config().clone();
     let batches = Rc::new(RefCell::new(Vec::new()));
     (Engine::new(Box::new(Counting { config, n_blocks, batches: batches.clone() })), batches)
 }
@@ -166,6 +173,69 @@ fn greedy_answers_ask_for_one_token_and_penalties_for_all_logits() {
             assert_eq!(batch.likeliest, picks);
         }
     }
+}
+
+#[test]
+fn rows_of_one_step_get_as_many_likeliest_tokens_as_each_wants() {
+    let (mut engine, batches) = engine(8);
+    let wanted = [
+        (7, Wanted::Likeliest(2)),
+        (1, Wanted::Last),
+        (20, Wanted::Likeliest(5)),
+        (30, Wanted::Likeliest(1)),
+        (3, Wanted::Nothing),
+    ];
+    let mut sequences = wanted.map(|_| Sequence::default());
+    let tokens = wanted.map(|(token, _)| [token]);
+    let mut chunks: Vec<Chunk> = Vec::new();
+    for ((sequence, tokens), (_, wanted)) in sequences.iter_mut().zip(&tokens).zip(wanted) {
+        chunks.push(Chunk { sequence, tokens: tokens.into(), wanted });
+    }
+    let output = engine.step(&mut chunks).expect("it fits");
+    assert_eq!(batches.borrow()[0].likeliest, 5, "the device picks for all rows what the third one needs");
+    let expected = [
+        vec![(8, 1.0), (9, 0.5)],
+        vec![(21, 1.0), (22, 0.5), (23, 0.25), (24, 0.125), (25, 0.0625)],
+        vec![(31, 1.0)],
+    ];
+    assert_eq!(output.likeliest, expected);
+    assert_eq!(output.logits.len(), VOCAB as usize);
+}
+
+/// The top-k of a real model's rows beside each other, by values: a row of 5 beside one of 64.
+#[test]
+fn a_row_samples_from_its_own_top_k_beside_a_larger_one() {
+    let checkpoint = Checkpoint::open(fixture("models/qwen3-tied/f32.gguf")).expect("a committed fixture");
+    let options = LoadOptions {
+        device: DeviceOptions { backend: BackendKind::Ndarray, device: 0, threads: None },
+        cache: CacheOptions { context_size: 64, kv_type: KvType::F32 },
+    };
+    let mut engine = Engine::new(load(&checkpoint, &options, &mut |_| ()).expect("it fits").runner);
+    let prompts = [&[5, 9, 70][..], &[11, 3]];
+    // All logits of the last rows, sorted: what the lists must begin with.
+    let sorted = prompts.map(|prompt| {
+        let mut sequence = Sequence::default();
+        let output = engine.extend(&mut sequence, prompt, Wanted::Last, &mut |_| true).expect("it fits");
+        engine.truncate(&mut sequence, 0);
+        let mut sorted: Vec<(u32, f32)> = (0..).zip(output.logits).collect();
+        sorted.sort_by(|a, b| b.1.total_cmp(&a.1));
+        sorted
+    });
+    let [mut a, mut b] = [(); 2].map(|()| Sequence::default());
+    let output = engine
+        .step(&mut [
+            Chunk { sequence: &mut a, tokens: prompts[0].into(), wanted: Wanted::Likeliest(5) },
+            Chunk { sequence: &mut b, tokens: prompts[1].into(), wanted: Wanted::Likeliest(64) },
+        ])
+        .expect("it fits");
+    assert_eq!(output.likeliest, [sorted[0][..5].to_vec(), sorted[1][..64].to_vec()]);
+
+    // Hot enough that every one of the candidates comes up.
+    let params = SamplingParams { temperature: 50.0, top_k: 5, seed: Some(1), ..SamplingParams::default() };
+    let mut sampler = Sampler::new(params).expect("valid settings");
+    let mut draw = || sampler.sample_likeliest(&output.likeliest[0]).expect("finite logits");
+    let drawn: BTreeSet<u32> = (0..500).map(|_| draw()).collect();
+    assert_eq!(drawn, sorted[0][..5].iter().map(|&(token, _)| token).collect());
 }
 
 #[test]

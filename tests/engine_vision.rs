@@ -2,22 +2,20 @@
 use ember::chat::ImageTokens;
 use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load, load_projector};
 use ember::engine::vision::{DEFAULT_CACHE_BYTES, ImageCache, ImageEncoder, PreparedImage};
-use ember::engine::{
-    EncodedImage, Engine, EngineError, GenerateLimits, Generation, ImageSpan, Sequence, Tokens, Wanted,
-};
+use ember::engine::{EncodedImage, Engine, GenerateLimits, Generation, ImageSpan, Sequence, Tokens, Wanted};
 use ember::sampling::{Sampler, SamplingParams};
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::image::{ImageGrid, PixelValues, RgbImage};
 use ember_loaders::projector::{PixtralConfig, Projector};
 use ember_models::ModelError;
-use safetensors::SafeTensors;
+use ember_test_support::{TensorFile, max_relative};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 fn fixture(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vision").join(path)
+    ember_test_support::fixture("vision").join(path)
 }
 
 /// Bytes of the embeddings of one image.
@@ -105,24 +103,10 @@ fn engine(model: &str) -> Engine {
     Engine::new(load(&checkpoint, &OPTIONS, &mut |_| ()).expect("a model that fits").runner)
 }
 
-fn f32s(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect()
-}
-
-/// Largest difference of two sets of logits, relative to the largest logit.
-fn difference(actual: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(actual.len(), expected.len());
-    let largest = expected.iter().fold(0_f32, |max, x| max.max(x.abs()));
-    actual.iter().zip(expected).fold(0_f32, |max, (a, e)| max.max((a - e).abs())) / largest
-}
-
 /// Token ids, images and logits of a reference file, with the embeddings of the reference.
 fn reference(name: &str) -> (Vec<u32>, Vec<ImageSpan>, Vec<f32>) {
-    let bytes = std::fs::read(fixture(name)).expect("a committed fixture");
-    let file = SafeTensors::deserialize(&bytes).expect("a valid file");
-    let ids = file.tensor("input_ids").expect("ids").data().to_vec();
-    let ids: Vec<u32> =
-        ids.chunks(8).map(|b| i64::from_le_bytes(b.try_into().expect("eight bytes")) as u32).collect();
+    let file = TensorFile::open(fixture(name));
+    let ids = file.ids("input_ids");
     let mut spans = Vec::new();
     let mut at = 0;
     while let Some(start) = ids[at..].iter().position(|&id| id == TOKENS.cell).map(|offset| at + offset) {
@@ -130,12 +114,12 @@ fn reference(name: &str) -> (Vec<u32>, Vec<ImageSpan>, Vec<f32>) {
         at = start + ids[start..].iter().position(|&id| id == TOKENS.end).expect("an end") + 1;
         let grid = ImageGrid { rows: (at - start) / (cols + 1), cols };
         let n = spans.len();
-        let embeddings = file.tensor("embeddings").or_else(|_| file.tensor(&format!("embeddings.{n}")));
-        let embeddings = f32s(embeddings.expect("embeddings").data()).into();
+        let name = if file.has("embeddings") { "embeddings".to_owned() } else { format!("embeddings.{n}") };
+        let embeddings = file.f32(&name).into();
         let image = EncodedImage { hash: [n as u8; 32], grid, embeddings };
         spans.push(ImageSpan { start, image: Arc::new(image) });
     }
-    (ids, spans, f32s(file.tensor("logits").expect("logits").data()))
+    (ids, spans, file.f32("logits"))
 }
 
 #[test]
@@ -150,7 +134,7 @@ fn logits_with_transformers_embeddings_are_transformers() {
                 let mut sequence = Sequence::default();
                 let tokens = Tokens { ids: &ids, images: &spans };
                 let output = engine.extend(&mut sequence, tokens, Wanted::All, &mut |_| true);
-                let difference = difference(&output.expect("it fits").logits, &expected);
+                let difference = max_relative(&output.expect("it fits").logits, &expected);
                 engine.truncate(&mut sequence, 0);
                 assert!(difference < 1e-4, "{model}, {name}, chunks of {chunk}: {difference}");
             }
@@ -187,7 +171,7 @@ fn the_same_prompt_with_another_image_of_the_same_size_gives_the_other_images_lo
         output.logits
     };
     let expected = [fresh(&first), fresh(&second)];
-    assert!(difference(&expected[0], &expected[1]) > 1e-3, "the images differ too little to tell");
+    assert!(max_relative(&expected[0], &expected[1]) > 1e-3, "the images differ too little to tell");
 
     // One conversation: what is cached of the first prompt serves the second up to the image.
     let mut sequence = Sequence::default();

@@ -95,7 +95,7 @@ fn run_answers_as_the_cpu_does() {
 
 #[test]
 fn an_image_reads_as_on_the_cpu() {
-    let vision = |file: &str| format!("{}/tests/fixtures/vision/{file}", env!("CARGO_MANIFEST_DIR"));
+    let vision = |file: &str| cli_support::fixture(&format!("vision/{file}"));
     let (model, mmproj) = (vision("gelu-2/text-f32.gguf"), vision("gelu-2/mmproj-f32.gguf"));
     let image = vision("ramps-224.png");
     let run = |backend| {

@@ -8,6 +8,8 @@ mod ggml;
 mod kv;
 mod pairing;
 
+pub mod sample;
+
 pub use dequant::dequantize;
 pub use ggml::GgmlType;
 pub use kv::{KvLayout, KvLayoutError, KvType, UnknownKvType};

@@ -14,6 +14,7 @@ use ember_kernels_cpu::attention::{
 };
 use ember_kernels_cpu::kv::{KvLayout, KvType, kv_write_with};
 use ember_kernels_cpu::{Isa, ThreadPool};
+use ember_test_support::random;
 
 const HEADS: usize = 16;
 const KV_HEADS: usize = 8;
@@ -41,7 +42,7 @@ fn main() {
 fn measure_image(patches: usize, pool: &ThreadPool) {
     const IMAGE_HEAD_DIM: usize = 64;
     let width = HEADS * IMAGE_HEAD_DIM;
-    let x: Vec<f32> = (0..patches * width).map(|i| ((i * 37 % 255) as f32 - 127.0) / 64.0).collect();
+    let x = random(1, patches * width);
     let queries = Queries { q: &x, n_heads: HEADS, scale: 1.0 / (IMAGE_HEAD_DIM as f32).sqrt() };
     let kv = DenseKv { k: &x, v: &x, n_kv_heads: HEADS, head_dim: IMAGE_HEAD_DIM };
     let visible = vec![0..patches as u32; patches];
@@ -67,12 +68,11 @@ fn measure(ty: KvType, rows: usize, context: usize, pool: &ThreadPool) {
         KvLayout::new(ty, KvLayout::DEFAULT_BLOCK_LEN, KV_HEADS, HEAD_DIM).expect("a possible layout");
     let size = context.div_ceil(layout.block_len) * layout.block_bytes();
     let (mut k, mut v) = (vec![0; size], vec![0; size]);
-    let x = |n: usize| (0..n).map(|i| ((i * 37 % 255) as f32 - 127.0) / 64.0).collect::<Vec<_>>();
-    let written = x(context * KV_HEADS * HEAD_DIM);
+    let written = random(1, context * KV_HEADS * HEAD_DIM);
     let slots: Vec<u32> = (0..context as u32).collect();
     kv_write_with(Isa::best(), pool, &layout, [&mut k, &mut v], [&written, &written], &slots);
 
-    let q = x(rows * HEADS * HEAD_DIM);
+    let q = random(2, rows * HEADS * HEAD_DIM);
     let queries = Queries { q: &q, n_heads: HEADS, scale: 1.0 / (HEAD_DIM as f32).sqrt() };
     let block_table: Vec<u32> = (0..(size / layout.block_bytes()) as u32).collect();
     let visible: Vec<Range<u32>> = (context - rows..context).map(|p| 0..p as u32 + 1).collect();

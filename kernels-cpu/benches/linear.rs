@@ -3,10 +3,14 @@
 //! `cargo bench -p ember-kernels-cpu --bench linear -- [TYPE...] [--rows N --cols N] [--tokens M] [--threads N]`,
 //! each the best of `--repeats` (default 15) runs; reads and products alternate, so that both see the same machine.
 
+#[path = "../tests/linear_support/mod.rs"]
+mod linear_support;
+
 use std::hint::black_box;
 use std::time::Instant;
 
 use ember_kernels_cpu::{BlockType, Isa, Matrix, ThreadPool, linear_with};
+use ember_test_support::{Random, random};
 
 struct Args {
     types: Vec<BlockType>,
@@ -22,7 +26,7 @@ fn main() {
     println!("|---|---|---|---|---|---|---|---|---|");
     for &ty in &args.types {
         for &(rows, cols) in &args.shapes {
-            let bytes = weights(ty, rows, cols);
+            let bytes = linear_support::matrix(&mut Random::new(1), ty, rows, cols);
             let matrix = Matrix::new(ty, rows, cols, &bytes).expect("the shapes are whole blocks");
             for &m in &args.tokens {
                 for &threads in &args.threads {
@@ -35,7 +39,7 @@ fn main() {
 
 fn measure(matrix: Matrix<'_>, m: usize, pool: &ThreadPool, repeats: usize) {
     let (rows, cols) = (matrix.rows(), matrix.cols());
-    let x: Vec<f32> = (0..m * cols).map(|i| ((i * 37 % 255) as f32 - 127.0) / 64.0).collect();
+    let x = random(1, m * cols);
     let mut out = vec![0.0; m * rows];
     let (mut product, mut read) = (f64::INFINITY, f64::INFINITY);
     // Small matrices: several calls per sample, or the clock is what we measure.
@@ -77,12 +81,6 @@ fn read_all(pool: &ThreadPool, bytes: &[u8]) {
         }
         black_box(acc);
     });
-}
-
-/// Blocks of varied bytes; every f16 in them is finite because no byte has all of its bits 2 to 6 set.
-fn weights(ty: BlockType, rows: usize, cols: usize) -> Vec<u8> {
-    let len = rows * ty.row_bytes(cols);
-    (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 & 0xbb).collect()
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Args {

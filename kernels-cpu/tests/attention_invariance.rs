@@ -4,10 +4,11 @@ mod attention_support;
 
 use std::ops::Range;
 
-use attention_support::{Cache, KV_TYPES, Random, bits, causal, run};
+use attention_support::{Cache, KV_TYPES, bits, causal, run};
 use ember_kernels_cpu::Isa;
 use ember_kernels_cpu::attention::Queries;
 use ember_kernels_cpu::kv::{KvLayout, KvType};
+use ember_test_support::Random;
 
 /// Attention of `rows` of one sequence in one call.
 fn rows(
@@ -39,12 +40,12 @@ fn chunked(
 /// Every length 1..=260 at once: row `p` of a causal prefill is the decode step at length `p + 1`.
 #[test]
 fn decode_equals_prefill() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for ty in KV_TYPES {
         for (group, head_dim) in [(1, 64), (2, 128), (4, 32), (7, 96)] {
             let layout = KvLayout::new(ty, 32, 2, head_dim).unwrap();
             let cache = Cache::new(&mut random, layout, &[260]);
-            let q = random.floats(260 * 2 * group * head_dim);
+            let q = random.bell(260 * 2 * group * head_dim);
             let queries = Queries { q: &q, n_heads: 2 * group, scale: 0.125 };
             let visible = causal(0..260);
             let prefill = rows(&cache, &queries, &visible, 0..260, 1);
@@ -67,11 +68,11 @@ fn decode_equals_prefill() {
 /// Past the border of a span, where one row's positions may be shared among threads.
 #[test]
 fn decode_equals_prefill_over_spans() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for ty in KV_TYPES {
         let layout = KvLayout::new(ty, 32, 2, 64).unwrap();
         let cache = Cache::new(&mut random, layout, &[1600]);
-        let q = random.floats(1600 * 4 * 64);
+        let q = random.bell(1600 * 4 * 64);
         let queries = Queries { q: &q, n_heads: 4, scale: 0.125 };
         let visible = causal(0..1600);
         let prefill = rows(&cache, &queries, &visible, 0..1600, 1);
@@ -88,10 +89,10 @@ fn decode_equals_prefill_over_spans() {
 /// Images and windows, in one chunk and in many.
 #[test]
 fn segments_do_not_depend_on_chunks() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let layout = KvLayout::new(KvType::F16, 32, 2, 64).unwrap();
     let cache = Cache::new(&mut random, layout, &[700]);
-    let q = random.floats(700 * 4 * 64);
+    let q = random.bell(700 * 4 * 64);
     let queries = Queries { q: &q, n_heads: 4, scale: 0.125 };
     let image = 100..560u32;
     let visible: Vec<_> = (0..700u32)
@@ -111,12 +112,12 @@ fn segments_do_not_depend_on_chunks() {
 /// Few threads take more rows at a time than many do.
 #[test]
 fn rows_do_not_depend_on_the_size_of_tasks() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for ty in KV_TYPES {
         let layout = KvLayout::new(ty, 32, 8, 32).unwrap();
         let cache = Cache::new(&mut random, layout, &[400]);
         let visible = [vec![0..400; 400]];
-        let q = random.floats(400 * 8 * 32);
+        let q = random.bell(400 * 8 * 32);
         let queries = Queries { q: &q, n_heads: 8, scale: 0.125 };
         let one = bits(&run(Isa::best(), 1, &cache, &queries, &visible));
         assert!(one == bits(&run(Isa::best(), 2, &cache, &queries, &visible)), "{ty:?}");
@@ -126,7 +127,7 @@ fn rows_do_not_depend_on_the_size_of_tasks() {
 /// A batch gives each sequence what it gets alone, on any number of threads and any instruction set.
 #[test]
 fn batch_equals_single_on_every_isa() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for ty in KV_TYPES {
         for (head_dim, group) in [(32, 1), (64, 3), (128, 2), (80, 2), (20, 1)] {
             if ty == KvType::Q8_0 && head_dim % 32 != 0 {
@@ -137,7 +138,7 @@ fn batch_equals_single_on_every_isa() {
             let visible = [causal(30..90), causal(0..1), causal(599..600), causal(60..64)];
             let tokens: usize = visible.iter().map(Vec::len).sum();
             let width = 2 * group * head_dim;
-            let q = random.floats(tokens * width);
+            let q = random.bell(tokens * width);
             let queries = Queries { q: &q, n_heads: 2 * group, scale: 0.125 };
             let batch = bits(&run(Isa::Scalar, 1, &cache, &queries, &visible));
             for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {

@@ -2,6 +2,7 @@
 
 use ember_kernels_cpu::float::*;
 use ember_kernels_cpu::{Isa, ThreadPool};
+use ember_test_support::{Random, definition, distance};
 
 /// L2 distance from f64, relative to the length of the result.
 const TOLERANCE: f64 = 1e-6;
@@ -10,16 +11,10 @@ const TOLERANCE: f64 = 1e-6;
 const SHAPES: [(usize, usize); 8] =
     [(1, 1), (3, 7), (2, 8), (5, 33), (1, 1024), (16, 128), (3, 5120), (700, 100)];
 
-/// Bell-shaped random numbers (SplitMix64), some of them large.
+/// Bell-shaped random numbers, some of them large.
 fn floats(seed: u64, n: usize) -> Vec<f32> {
-    let mut state = seed;
-    let mut uniform = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z >> 40) as f32 / (1 << 24) as f32 - 0.5
-    };
-    (0..n).map(|i| (0..4).map(|_| uniform()).sum::<f32>() * if i % 13 == 0 { 12.0 } else { 1.7 }).collect()
+    let bell = Random::new(seed).bell(n).into_iter().enumerate();
+    bell.map(|(i, x)| if i % 13 == 0 { 7.0 * x } else { x }).collect()
 }
 
 /// Runs `f` on every instruction set and number of threads; all must give the same bits.
@@ -35,21 +30,10 @@ fn everywhere(what: &str, f: impl Fn(Isa, &ThreadPool) -> Vec<f32>) -> Vec<f32> 
     first
 }
 
+#[track_caller]
 fn assert_close(what: &str, actual: &[f32], expected: &[f64]) {
-    assert_eq!(actual.len(), expected.len());
-    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-    let difference = norm(&mut actual.iter().zip(expected).map(|(a, e)| f64::from(*a) - e));
-    let error = difference / norm(&mut expected.iter().copied());
+    let error = distance(actual, expected);
     assert!(error < TOLERANCE, "{what}: {error:e}");
-}
-
-fn rms_norm_f64(x: &[f64], weight: &[f32], eps: f32) -> Vec<f64> {
-    let rows = x.chunks(weight.len()).map(|row| {
-        let mean = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
-        let factor = 1.0 / (mean + f64::from(eps)).sqrt();
-        row.iter().zip(weight).map(|(x, w)| x * factor * f64::from(*w)).collect::<Vec<_>>()
-    });
-    rows.flatten().collect()
 }
 
 fn wide(x: &[f32]) -> Vec<f64> {
@@ -67,7 +51,7 @@ fn rms_norm_equals_f64() {
                 rms_norm_with(isa, pool, &x, &weight, eps, &mut out);
                 out
             });
-            assert_close(&what, &out, &rms_norm_f64(&wide(&x), &weight, eps));
+            assert_close(&what, &out, &definition::rms_norm(&x, &weight, eps));
         }
     }
 }
@@ -162,15 +146,9 @@ fn rope_equals_f64() {
             });
             let mut expected = wide(&x);
             for (row, x) in expected.chunks_mut(head_dim).enumerate() {
-                for i in 0..pairs {
-                    let (a, b) = match pairing {
-                        Pairing::Half => (i, i + pairs),
-                        Pairing::Adjacent => (2 * i, 2 * i + 1),
-                    };
-                    let table = row / heads * pairs + i;
-                    let (c, s) = (f64::from(cos[table]), f64::from(sin[table]));
-                    (x[a], x[b]) = (x[a] * c - x[b] * s, x[b] * c + x[a] * s);
-                }
+                let angles = row / heads * pairs..(row / heads + 1) * pairs;
+                let neighbours = pairing == Pairing::Adjacent;
+                definition::rotate(x, &cos[angles.clone()], &sin[angles], neighbours);
             }
             assert_close(&what, &out, &expected);
             let unrotated =

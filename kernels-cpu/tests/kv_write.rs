@@ -2,9 +2,10 @@
 
 mod attention_support;
 
-use attention_support::{KV_TYPES, Random};
+use attention_support::KV_TYPES;
 use ember_kernels_cpu::kv::{KvLayout, KvLayoutError, KvType, kv_write, kv_write_with};
 use ember_kernels_cpu::{Isa, ThreadPool};
+use ember_test_support::Random;
 use half::{bf16, f16};
 
 /// Every f16, the midpoints between neighbours, and a step to either side of those.
@@ -64,7 +65,7 @@ fn bf16_is_rounded_to_nearest_even() {
         0x7f7f_ffff,
     ]);
     let mut x: Vec<f32> = bits.map(f32::from_bits).collect();
-    x.extend(Random(3).floats(64 * 20 - x.len() % 64));
+    x.extend(Random::new(3).bell(64 * 20 - x.len() % 64));
     x.truncate(x.len() / 64 * 64);
     let expected: Vec<u8> = x.iter().flat_map(|x| bf16::from_f32(*x).to_ne_bytes()).collect();
     for pool in written(KvType::BF16, 64, &x) {
@@ -74,7 +75,7 @@ fn bf16_is_rounded_to_nearest_even() {
 
 #[test]
 fn f32_is_kept() {
-    let x = Random(1).floats(64 * 10);
+    let x = Random::new(1).bell(64 * 10);
     let expected: Vec<u8> = x.iter().flat_map(|x| x.to_ne_bytes()).collect();
     for pool in written(KvType::F32, 64, &x) {
         assert_eq!(pool, expected);
@@ -99,13 +100,13 @@ fn q8_0_equals_gguf_py() {
 /// Only the slots named change, each head in its own place.
 #[test]
 fn rows_land_in_their_slots() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for ty in KV_TYPES {
         let layout = KvLayout::new(ty, 4, 3, 32).unwrap();
         let row = layout.row_bytes();
         let blocks = 5;
         for tokens in [1, 7, 200] {
-            let (k, v) = (random.floats(tokens * 96), random.floats(tokens * 96));
+            let (k, v) = (random.bell(tokens * 96), random.bell(tokens * 96));
             // The last token to write a slot wins.
             let slots: Vec<u32> = (0..tokens).map(|t| ((t * 7 + 3) % 20) as u32).collect();
             let mut pools =

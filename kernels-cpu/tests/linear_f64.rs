@@ -4,7 +4,8 @@ mod linear_support;
 
 use ember_formats::dequantize;
 use ember_kernels_cpu::{BlockType, Isa, Matrix, ThreadPool, linear_with};
-use linear_support::Random;
+use ember_test_support::{Random, definition, distance};
+use linear_support::activations;
 
 /// Largest L2 distance from f64, relative to the length of the result.
 const TOLERANCE: f64 = 1e-5;
@@ -25,26 +26,19 @@ fn rounded(ty: BlockType, x: &[f32]) -> Vec<f64> {
     x.chunks(ty.block_len()).flat_map(round).collect()
 }
 
-fn distance(actual: &[f32], expected: &[f64]) -> f64 {
-    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>().sqrt();
-    norm(&mut actual.iter().zip(expected).map(|(&a, e)| f64::from(a) - e))
-        / norm(&mut expected.iter().copied())
-}
-
 #[test]
 fn products_equal_f64() {
     let pool = ThreadPool::new(1);
     let mut random = Random::new(5);
     for ty in BlockType::ALL {
         for (rows, cols) in [(16, 256), (24, 1024), (8, 9728)] {
-            let bytes = random.matrix(ty, rows, cols);
+            let bytes = linear_support::matrix(&mut random, ty, rows, cols);
             let matrix = Matrix::new(ty, rows, cols, &bytes).unwrap();
             let mut weights = vec![0f32; rows * cols];
             dequantize(ty, &bytes, &mut weights);
-            let x = random.activations(cols);
+            let x = activations(&mut random, cols);
             let x_rounded = rounded(ty, &x);
-            let dot = |w: &[f32]| w.iter().zip(&x_rounded).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
-            let expected: Vec<f64> = weights.chunks(cols).map(dot).collect();
+            let expected = definition::product(&x_rounded, &weights, cols);
             for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
                 let mut out = vec![0.0; rows];
                 linear_with(isa, &pool, &x, 1, &[matrix], &mut [&mut out]);
@@ -60,16 +54,15 @@ fn products_equal_f64() {
 fn a_changed_weight_is_seen() {
     let (pool, ty, cols) = (ThreadPool::new(1), BlockType::Q4_0, 256);
     let mut random = Random::new(6);
-    let mut bytes = random.matrix(ty, 8, cols);
+    let mut bytes = linear_support::matrix(&mut random, ty, 8, cols);
     let mut weights = vec![0f32; 8 * cols];
     dequantize(ty, &bytes, &mut weights);
     bytes[2 + 18 * 3] ^= 1;
-    let x = random.activations(cols);
+    let x = activations(&mut random, cols);
     let x_rounded = rounded(ty, &x);
-    let dot = |w: &[f32]| w.iter().zip(&x_rounded).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
-    let expected: Vec<f64> = weights.chunks(cols).map(dot).collect();
+    let expected = definition::product(&x_rounded, &weights, cols);
     let mut out = vec![0.0; 8];
-    let matrix = Matrix::new(ty, 8, cols, &bytes).unwrap();
-    linear_with(Isa::Scalar, &pool, &x, 1, &[matrix], &mut [&mut out]);
+    let changed = Matrix::new(ty, 8, cols, &bytes).unwrap();
+    linear_with(Isa::Scalar, &pool, &x, 1, &[changed], &mut [&mut out]);
     assert!(distance(&out, &expected) > TOLERANCE);
 }

@@ -3,7 +3,8 @@
 mod linear_support;
 
 use ember_kernels_cpu::{BlockType, Isa, Matrix, ThreadPool, linear_with};
-use linear_support::{Random, constant_matrix};
+use ember_test_support::Random;
+use linear_support::{activations, constant_matrix};
 
 /// The product as bits, so that NaN equals NaN.
 fn product(isa: Isa, pool: &ThreadPool, x: &[f32], m: usize, matrix: Matrix<'_>) -> Vec<u32> {
@@ -44,10 +45,10 @@ fn every_isa_equals_scalar() {
     for ty in BlockType::ALL {
         for cols in lengths(ty) {
             for rows in [1, 7, 8, 9, 24] {
-                let bytes = random.matrix(ty, rows, cols);
+                let bytes = linear_support::matrix(&mut random, ty, rows, cols);
                 let matrix = Matrix::new(ty, rows, cols, &bytes).unwrap();
                 for m in [1, 2, 3, 8, 11] {
-                    let x = random.activations(m * cols);
+                    let x = activations(&mut random, m * cols);
                     let expected = product(Isa::Scalar, &pool, &x, m, matrix);
                     for isa in vector_isas() {
                         assert_eq!(
@@ -74,9 +75,9 @@ fn large_products_equal_scalar() {
                 1 => cols,
                 len => cols.next_multiple_of(len),
             };
-            let bytes = random.matrix(ty, rows, cols);
+            let bytes = linear_support::matrix(&mut random, ty, rows, cols);
             let matrix = Matrix::new(ty, rows, cols, &bytes).unwrap();
-            let x = random.activations(m * cols);
+            let x = activations(&mut random, m * cols);
             let expected = product(Isa::Scalar, &ThreadPool::new(2), &x, m, matrix);
             for isa in vector_isas() {
                 for threads in [1, 3] {
@@ -136,13 +137,13 @@ fn odd_activations_equal_scalar() {
     let odd = [0.0, -0.0, 1e-45, -1e-40, 1e-38, 3e38, f32::MAX, f32::MIN_POSITIVE, f32::NAN, f32::INFINITY];
     for ty in BlockType::ALL {
         let cols = 2 * ty.block_len().max(16);
-        let bytes = random.matrix(ty, 8, cols);
+        let bytes = linear_support::matrix(&mut random, ty, 8, cols);
         let matrix = Matrix::new(ty, 8, cols, &bytes).unwrap();
         for value in odd {
             // Alone among zeros, everywhere, and among ordinary numbers.
             let mut alone = vec![0.0; cols];
             alone[cols / 2 + 3] = value;
-            let mut among = random.activations(cols);
+            let mut among = activations(&mut random, cols);
             among[5] = value;
             for x in [alone, vec![value; cols], among] {
                 let x = x.repeat(8);
@@ -164,12 +165,12 @@ fn not_a_number_stays_in_its_token() {
     let pool = ThreadPool::new(1);
     for ty in BlockType::ALL {
         let cols = 2 * ty.block_len().max(16);
-        let bytes = random.matrix(ty, 8, cols);
+        let bytes = linear_support::matrix(&mut random, ty, 8, cols);
         let matrix = Matrix::new(ty, 8, cols, &bytes).unwrap();
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 for m in [3, 9] {
-                    let mut x = random.activations(m * cols);
+                    let mut x = activations(&mut random, m * cols);
                     x[cols + 1] = bad;
                     let mut out = vec![0.0; m * 8];
                     linear_with(isa, &pool, &x, m, &[matrix], &mut [&mut out]);
@@ -192,15 +193,15 @@ fn batch_equals_single() {
     let pools = [1, 2, 5].map(ThreadPool::new);
     for ty in BlockType::ALL {
         let cols = 256;
-        let k_quant = random.matrix(BlockType::Q6_K, 40, cols);
+        let k_quant = linear_support::matrix(&mut random, BlockType::Q6_K, 40, cols);
         let c = Matrix::new(BlockType::Q6_K, 40, cols, &k_quant).unwrap();
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             // The portable kernels are slow; for the others, enough rows for several tasks.
             let (rows, m) = if isa == Isa::Scalar { (20, 9) } else { (1000, 37) };
-            let bytes = [rows, 75].map(|rows| random.matrix(ty, rows, cols));
+            let bytes = [rows, 75].map(|rows| linear_support::matrix(&mut random, ty, rows, cols));
             let a = Matrix::new(ty, rows, cols, &bytes[0]).unwrap();
             let b = Matrix::new(ty, 75, cols, &bytes[1]).unwrap();
-            let x = random.activations(m * cols);
+            let x = activations(&mut random, m * cols);
             let singles = [a, b, c].map(|matrix| {
                 let tokens = x.chunks(cols).flat_map(|x| product(isa, &pools[0], x, 1, matrix));
                 tokens.collect::<Vec<u32>>()

@@ -1,15 +1,12 @@
 //! Models made by transformers and converted by scripts of the repository: GGUF files and HF folders of the same
 //! weights must be the same checkpoint.
 
-use std::path::PathBuf;
-
 use ember_loaders::checkpoint::{Arch, Checkpoint, ModelConfig, QueryScale, RopeScaling, TensorSource};
 use ember_loaders::gguf::GgmlType;
-use safetensors::SafeTensors;
+use ember_test_support::{TensorFile, fixture};
 
-fn open(fixture: &str) -> Checkpoint {
-    let models = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/models");
-    Checkpoint::open(models.join(fixture)).unwrap()
+fn open(model: &str) -> Checkpoint {
+    Checkpoint::open(fixture("models").join(model)).unwrap()
 }
 
 /// Asserts that both hold the same configuration (names aside) and the same values of every tensor.
@@ -36,12 +33,11 @@ fn ministral3_folder_equals_its_gguf() {
 #[test]
 fn adjacent_pairs_need_other_rows_than_the_folder_has() {
     let folder = open("ministral3-short/hf");
-    let content = std::fs::read(folder.path().join("model.safetensors")).unwrap();
-    let stored = SafeTensors::deserialize(&content).unwrap();
+    let stored = TensorFile::open(folder.path().join("model.safetensors"));
     for (part, moved) in [("q", true), ("k", true), ("v", false)] {
-        let stored = stored.tensor(&format!("model.layers.0.self_attn.{part}_proj.weight")).unwrap();
+        let stored = stored.bytes(&format!("model.layers.0.self_attn.{part}_proj.weight"));
         let ours = folder.tensor(&format!("blk.0.attn_{part}.weight")).unwrap();
-        assert_eq!(*ours.bytes != *stored.data(), moved, "{part}");
+        assert_eq!(*ours.bytes != *stored, moved, "{part}");
     }
 }
 

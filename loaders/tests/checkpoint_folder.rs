@@ -8,7 +8,7 @@ use ember_loaders::checkpoint::{
     Arch, Checkpoint, ModelConfig, Pairing, QueryScale, RopeScaling, TensorSource,
 };
 use ember_loaders::gguf::GgmlType;
-use safetensors::Dtype;
+use ember_test_support::Dtype;
 use serde_json::{Value, json};
 
 #[track_caller]

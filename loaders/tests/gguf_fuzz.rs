@@ -6,6 +6,7 @@ mod entry;
 use std::fs;
 use std::path::PathBuf;
 
+use ember_test_support::Random;
 use entry::fuzz_gguf;
 
 fn seeds() -> Vec<(String, Vec<u8>)> {
@@ -17,18 +18,6 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         .collect();
     seeds.sort();
     seeds
-}
-
-/// Numbers that look random and are the same in every run (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
 }
 
 const INTERESTING: [u64; 10] = [0, 1, 4, 8, 9, 1 << 31, u32::MAX as u64, 1 << 40, 1 << 63, u64::MAX];
@@ -74,7 +63,7 @@ fn seeds_hold() {
 #[test]
 fn mutated_seeds_hold() {
     for (name, bytes) in seeds() {
-        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(1);
         for round in 0..4000 {
             let mut mutated = bytes.clone();
             mutate(&mut mutated, &mut random);

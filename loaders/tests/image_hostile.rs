@@ -3,27 +3,8 @@
 mod image_support;
 
 use ember_loaders::image::{ImageError, ImageLimits, decode};
+use ember_test_support::Random;
 use image_support::{decode_default, files, fixture};
-
-/// Any numbers will do.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.next() as u8).collect()
-    }
-}
 
 #[test]
 fn a_truncated_file_is_refused_or_had_all_its_pixels() {
@@ -53,7 +34,7 @@ fn a_truncated_file_is_refused_or_had_all_its_pixels() {
 
 #[test]
 fn noise_behind_a_signature_is_refused() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for (name, bytes) in files() {
         for keep in [12, 30, 60, 200, 400] {
             let mut hostile = bytes[..keep.min(bytes.len())].to_vec();
@@ -73,7 +54,7 @@ fn noise_behind_a_signature_is_refused() {
 
 #[test]
 fn changed_bytes_never_panic() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let limits = ImageLimits { max_pixels: 1 << 20, ..Default::default() };
     let jpegs = ["420.jpg", "422.jpg", "progressive.jpg", "cmyk.jpg"]
         .map(|name| fixture(&format!("preprocess/{name}")));
@@ -84,7 +65,7 @@ fn changed_bytes_never_panic() {
                 // Half of them in the header.
                 let range = if random.below(2) == 0 { hostile.len().min(100) } else { hostile.len() };
                 let at = random.below(range);
-                hostile[at] = random.next() as u8;
+                hostile[at] = random.bits() as u8;
             }
             if let Ok(image) = decode(&hostile, &limits) {
                 assert_eq!(image.pixels.len(), image.width * image.height * 3);

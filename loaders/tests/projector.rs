@@ -5,7 +5,7 @@ mod checkpoint_support;
 use checkpoint_support::{TinyModel, assert_names};
 use ember_loaders::checkpoint::{Pairing, TensorSource};
 use ember_loaders::projector::{Activation, PixtralConfig, Projector, ProjectorLayout};
-use std::path::Path;
+use ember_test_support::fixture;
 
 const LAYERS: usize = 2;
 const HIDDEN: usize = 32;
@@ -275,7 +275,7 @@ fn a_projector_of_another_width_does_not_fit() {
 
 #[test]
 fn the_converter_s_files_open() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/vision");
+    let folder = fixture("vision");
     let config = |file: &str| Projector::open(folder.join(file)).unwrap().config().clone();
     let gelu = config("gelu-2/mmproj-f32.gguf");
     assert_eq!((gelu.activation, gelu.activation_named, gelu.merge_size), (Activation::Gelu, true, 2));

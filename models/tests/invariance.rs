@@ -8,7 +8,9 @@ use ember_models::{Batch, KvCache, KvType};
 
 type B = NdArray;
 
+/// The bits of results that are numbers: those of NaN are equal too.
 fn bits(values: &[f32]) -> Vec<u32> {
+    assert!(values.iter().all(|value| value.is_finite()), "not finite");
     values.iter().map(|v| v.to_bits()).collect()
 }
 
@@ -18,7 +20,10 @@ fn same_bits(a: &[f32], b: &[f32], what: &str) {
 
 #[test]
 fn decode_equals_prefill_for_every_length_up_to_260() {
-    invariance::decode_equals_prefill::<B>(&[KvType::F16, KvType::F32, KvType::Q8_0], same_bits);
+    invariance::decode_equals_prefill::<B>(
+        &[KvType::F16, KvType::BF16, KvType::F32, KvType::Q8_0],
+        same_bits,
+    );
 }
 
 #[test]

@@ -5,10 +5,8 @@ use burn::backend::Autodiff;
 use burn::module::Param;
 use burn::tensor::TensorData;
 use burn_ndarray::NdArray;
-use common::vision::{
-    self, FILES, MODELS, REFERENCES, Reference, Tensors, compare, load, lowest_cosine, projector, reference,
-};
-use common::{max_relative, values};
+use common::values;
+use common::vision::{self, FILES, MODELS, REFERENCES, Reference, compare, load, projector, reference};
 use ember_loaders::checkpoint::{Checkpoint, Pairing, TensorSource};
 use ember_loaders::image::{ImageGrid, ImageLimits, decode_file};
 use ember_loaders::projector::{Activation, PixtralConfig};
@@ -16,7 +14,7 @@ use ember_models::layers::Linear;
 use ember_models::layers::rope::RopeTable;
 use ember_models::pixtral::rope_table;
 use ember_models::{ModelError, Pixtral, TextModel, WeightFormat};
-use std::path::Path;
+use ember_test_support::{TensorFile, fixture, lowest_cosine, max_relative};
 
 type B = NdArray;
 
@@ -68,17 +66,16 @@ fn embeddings_equal_llama_cpp_s() {
     for (model, side) in [("gelu-2", 224), ("gelu-2", 448), ("silu-2", 224), ("silu-2", 448), ("silu-1", 512)]
     {
         let file = projector(model, "mmproj-f32.gguf");
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/fixtures/vision/ramps-{side}.png"));
+        let path = fixture(format!("vision/ramps-{side}.png"));
         let image = decode_file(&path, &ImageLimits::default()).expect("a committed picture");
         let mut preprocessor = file.preprocessor(None);
         preprocessor.rule.longest_edge = side;
         let pixels = preprocessor.preprocess(&image);
         let encoder = load::<B>(model, "mmproj-f32.gguf");
         let ours = values(encoder.forward(&[pixels], &Default::default()).expect("a valid image"));
-        let theirs = Tensors::open(model, "llamacpp.safetensors");
-        let (theirs, shape) = theirs.f32(&format!("embeddings.{side}")).expect("this case");
-        let cosine = lowest_cosine(&ours, &theirs, shape[1]);
+        let (theirs, name) =
+            (TensorFile::open(vision::fixture(model, "llamacpp.safetensors")), format!("embeddings.{side}"));
+        let cosine = lowest_cosine(&ours, &theirs.f32(&name), theirs.shape(&name)[1]);
         assert!(cosine > 0.9999, "{model} at {side}: {cosine}");
     }
 }

@@ -6,7 +6,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime;
 use burn_ndarray::NdArray;
 use burn_wgpu::WgpuRuntime;
-use common::golden::{self, EXACT, load, reference, worst_position};
+use common::golden::{self, EXACT, load, reference};
 use common::invariance;
 use common::synthetic::{self, Size};
 use common::vision;
@@ -20,14 +20,19 @@ type B = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
 /// Kernels for a few rows and for many add in different orders.
 fn close(a: &[f32], b: &[f32], what: &str) {
-    let error = common::max_relative(a, b);
+    let error = ember_test_support::max_relative(a, b);
     assert!(error < 1e-3, "{what}: {error}");
 }
 
 #[test]
 fn operations_equal_their_definitions() {
-    conformance::operations::<B>(&Default::default(), &mut |finding| assert!(finding.holds(), "{finding}"))
-        .expect("a healthy device");
+    let mut compared = 0;
+    conformance::operations::<B>(&Default::default(), &mut |finding| {
+        compared += 1;
+        assert!(finding.holds(), "{finding}");
+    })
+    .expect("a healthy device");
+    assert!(compared > 50, "{compared} comparisons");
 }
 
 #[test]
@@ -44,14 +49,18 @@ fn the_cacheless_forward_equals_the_reference() {
     let tokens =
         burn::tensor::Tensor::from_data(burn::tensor::TensorData::new(ids, shape), &Default::default());
     let logits = common::values(load::<B>(model).forward_at(tokens, &reference.positions));
-    let error = worst_position(&logits, &reference);
-    assert!(error < 1e-4, "{model} against {expected}: {error}");
+    golden::assert_within(1e-4, &logits, &reference, model);
 }
 
 /// Activations are not rounded here.
 #[test]
 fn every_block_type_runs() {
     golden::every_block_type_runs::<B>(0.99999);
+}
+
+#[test]
+fn every_kv_type_is_within_its_limit() {
+    golden::every_kv_type_is_within_its_limit::<B>();
 }
 
 #[test]

@@ -50,6 +50,16 @@ pub enum Wanted {
     All,
 }
 
+impl Chunk<'_> {
+    /// The number of likeliest tokens that are wanted of a row, if there is such a row.
+    fn likeliest(&self) -> Option<usize> {
+        match self.wanted {
+            Wanted::Likeliest(k) if !self.tokens.ids.is_empty() => Some(k),
+            _ => None,
+        }
+    }
+}
+
 impl Engine {
     /// An engine over a loaded model.
     pub fn new(runner: Box<dyn Runner>) -> Self {
@@ -115,7 +125,12 @@ impl Engine {
             chunk.sequence.reserve(chunk.tokens.ids.len(), &mut self.pool);
             append_rows(&mut batch, chunk, self.pool.block_len());
         }
-        let output = self.runner.step(&batch)?;
+        let mut output = self.runner.step(&batch)?;
+        // The device picks as many for every row as the row that wants most.
+        let wanted = chunks.iter().filter_map(Chunk::likeliest);
+        for (likeliest, k) in output.likeliest.iter_mut().zip(wanted) {
+            likeliest.truncate(k);
+        }
         for chunk in chunks {
             chunk.sequence.push(chunk.tokens);
         }

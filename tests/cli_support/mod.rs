@@ -25,9 +25,14 @@ impl Ran {
     }
 }
 
-/// A file below tests/fixtures/models.
+/// A file of tests/fixtures, as an argument.
+pub fn fixture(path: &str) -> String {
+    ember_test_support::fixture(path).to_str().expect("a UTF-8 path").to_owned()
+}
+
+/// A file of tests/fixtures/models.
 pub fn model(path: &str) -> String {
-    format!("{}/tests/fixtures/models/{path}", env!("CARGO_MANIFEST_DIR"))
+    fixture(&format!("models/{path}"))
 }
 
 /// An unused path for a file that a test writes.

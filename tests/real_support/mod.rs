@@ -3,7 +3,7 @@
 use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load};
 use ember::engine::{Engine, Sequence, Wanted};
 use ember_loaders::checkpoint::Checkpoint;
-use safetensors::SafeTensors;
+use ember_test_support::{TensorFile, fixture};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,23 +41,14 @@ struct Golden {
     top: usize,
 }
 
-fn golden(file: &SafeTensors<'_>, name: &str) -> Golden {
-    let tensor = |part: &str| file.tensor(&format!("{name}.{part}")).expect("a committed golden");
-    // Ids are i64 or u32; the low half is the id either way.
-    let ids = |part: &str| {
-        let tensor = tensor(part);
-        let size = tensor.data().len() / tensor.shape().iter().product::<usize>();
-        let low = |b: &[u8]| u32::from_le_bytes(b[..4].try_into().expect("4 bytes"));
-        tensor.data().chunks_exact(size).map(low).collect::<Vec<_>>()
-    };
-    let logprobs = tensor("top_logprobs");
-    let float = |b: &[u8]| f32::from_le_bytes(b.try_into().expect("4 bytes"));
+fn golden(file: &TensorFile, name: &str) -> Golden {
+    let name = |part: &str| format!("{name}.{part}");
     Golden {
-        prompt: ids("prompt"),
-        generated: ids("generated"),
-        top_ids: ids("top_ids"),
-        top: logprobs.shape()[1],
-        top_logprobs: logprobs.data().chunks_exact(4).map(float).collect(),
+        prompt: file.ids(&name("prompt")),
+        generated: file.ids(&name("generated")),
+        top_ids: file.ids(&name("top_ids")),
+        top: file.shape(&name("top_logprobs"))[1],
+        top_logprobs: file.f32(&name("top_logprobs")),
     }
 }
 
@@ -73,6 +64,7 @@ struct Agreement {
 
 impl Agreement {
     fn add(&mut self, logits: &[f32], ids: &[u32], logprobs: &[f32]) {
+        assert!(logits.iter().all(|logit| logit.is_finite()), "logits that are not finite");
         let largest = logits.iter().fold(f32::NEG_INFINITY, |m, &l| m.max(l));
         let sum: f64 = logits.iter().map(|&l| f64::from(l - largest).exp()).sum();
         let logprob = |id: u32| f64::from(logits[id as usize] - largest) - sum.ln();
@@ -110,9 +102,7 @@ pub fn assert_agrees(model_file: &str, golden_file: &str) {
     };
     let mut engine =
         Engine::new(load(&checkpoint, &options, &mut |_| ()).expect("a model that is supported").runner);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/real").join(golden_file);
-    let bytes = std::fs::read(path).expect("a committed golden");
-    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    let file = TensorFile::open(fixture("real").join(golden_file));
     let mut agreement = Agreement::default();
     for name in PROMPTS {
         let golden = golden(&file, name);

@@ -6,39 +6,10 @@ use std::ops::Range;
 use ember_kernels_cpu::attention::{AttentionRows, PagedKv, Queries, paged_attention_with};
 use ember_kernels_cpu::kv::{KvLayout, KvType, kv_write_with};
 use ember_kernels_cpu::{Isa, ThreadPool};
+use ember_test_support::{Random, definition};
 use half::{bf16, f16};
 
 pub const KV_TYPES: [KvType; 4] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0];
-
-/// A seeded generator (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// Sums of four uniform numbers: bell-shaped, of unit variance.
-    pub fn floats(&mut self, n: usize) -> Vec<f32> {
-        let uniform = |r: u64| (r >> 40) as f32 / (1 << 24) as f32 - 0.5;
-        (0..n).map(|_| (0..4).map(|_| uniform(self.next())).sum::<f32>() * 1.732).collect()
-    }
-
-    pub fn shuffled(&mut self, n: usize) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..n as u32).collect();
-        for i in (1..n).rev() {
-            order.swap(i, self.below(i + 1));
-        }
-        order
-    }
-}
 
 /// What a cache of type `ty` holds of a row, computed from the definition of the type.
 pub fn stored(ty: KvType, row: &[f32]) -> Vec<f32> {
@@ -46,14 +17,9 @@ pub fn stored(ty: KvType, row: &[f32]) -> Vec<f32> {
         KvType::F32 => row.to_vec(),
         KvType::F16 => row.iter().map(|x| f16::from_f32(*x).to_f32()).collect(),
         KvType::BF16 => row.iter().map(|x| bf16::from_f32(*x).to_f32()).collect(),
-        KvType::Q8_0 => row
-            .chunks(32)
-            .flat_map(|block| {
-                let step = block.iter().fold(0f32, |m, x| m.max(x.abs())) / 127.0;
-                let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
-                let wide = f16::from_f32(step).to_f32();
-                block.iter().map(move |x| (x * inverse).round() * wide).collect::<Vec<_>>()
-            })
+        KvType::Q8_0 => definition::q8_0(row)
+            .into_iter()
+            .flat_map(|(step, codes)| codes.map(|code| f32::from(code) * step.to_f32()))
             .collect(),
     }
 }
@@ -88,7 +54,7 @@ impl Cache {
         };
         for &len in lens {
             let width = layout.n_kv_heads * layout.head_dim;
-            let (k, v) = (random.floats(len * width), random.floats(len * width));
+            let (k, v) = (random.bell(len * width), random.bell(len * width));
             let block_table = free.split_off(free.len() - blocks_of(len));
             cache.sequences.push(Sequence { k, v, len, block_table });
             cache.write(cache.sequences.len() - 1, 0..len);
@@ -149,36 +115,21 @@ pub fn reference(cache: &Cache, queries: &Queries, visible: &[Vec<Range<u32>>]) 
         for seen in visible {
             for head in 0..queries.n_heads {
                 let kv_head = head / (queries.n_heads / n_kv_heads);
-                let q = q.next().unwrap();
-                let at = |p: u32| p as usize * n_kv_heads + kv_head;
-                let dot =
-                    |k: &[f32]| q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>();
-                let scores: Vec<f64> =
-                    seen.clone().map(|p| dot(&k[at(p)]) * f64::from(queries.scale)).collect();
-                let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-                let mut row = vec![0.0; head_dim];
-                for (p, score) in seen.clone().zip(scores) {
-                    for (to, v) in row.iter_mut().zip(&v[at(p)]) {
-                        *to += (score - max).exp() / sum * f64::from(*v);
-                    }
-                }
-                out.extend(row);
+                let entry = |p: u32| {
+                    let at = p as usize * n_kv_heads + kv_head;
+                    (&k[at][..], &v[at][..])
+                };
+                let entries: Vec<_> = seen.clone().map(entry).collect();
+                out.extend(definition::attend(q.next().unwrap(), &entries, queries.scale));
             }
         }
     }
     out
 }
 
-/// L2 distance relative to the length of `expected`.
-pub fn distance(actual: &[f32], expected: &[f64]) -> f64 {
-    assert_eq!(actual.len(), expected.len());
-    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-    norm(&mut actual.iter().zip(expected).map(|(a, e)| f64::from(*a) - e))
-        / norm(&mut expected.iter().copied())
-}
-
+/// The bits of results that are numbers: those of NaN are equal too.
 pub fn bits(x: &[f32]) -> Vec<u32> {
+    assert!(x.iter().all(|x| x.is_finite()), "not finite");
     x.iter().map(|x| x.to_bits()).collect()
 }
 

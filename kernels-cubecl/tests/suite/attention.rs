@@ -1,9 +1,10 @@
 //! Attention against its definition in f64.
 use crate::attention_support::{Problem, SCALE, Sequence, layout};
-use crate::device::{TestRuntime, gpu, plane_variants, random, relative_error, upload};
+use crate::device::{TestRuntime, gpu, plane_variants, upload};
 use ember_kernels_cubecl::attention::{Plan, SequencePlan, paged_attention};
 use ember_kernels_cubecl::kv::{KvPages, KvType};
 use ember_kernels_cubecl::{Capabilities, Gpu, GpuError, launch_count};
+use ember_test_support::{distance, random};
 use std::ops::Range;
 
 /// A single row that sees a given range.
@@ -72,12 +73,12 @@ fn many_splits_are_joined_in_as_many_launches_as_their_results_need() {
     let plan = problem.plan(&plenty);
     let out = paged_attention(&tight, &q, &problem.pages, &plan, SCALE);
     assert_eq!(launch_count() - before, 2);
-    assert!(relative_error(&plenty.read_f32(&out).unwrap(), &problem.expected()) < 1e-5);
+    assert!(distance(&plenty.read_f32(&out).unwrap(), &problem.expected()) < 1e-5);
     let tighter = plenty.with_capabilities(Capabilities { max_buffer: 66 * 2 * 34 * 4, ..plenty.caps() });
     let before = launch_count();
     let out = paged_attention(&tighter, &q, &problem.pages, &plan, SCALE);
     assert_eq!(launch_count() - before, 4);
-    assert!(relative_error(&plenty.read_f32(&out).unwrap(), &problem.expected()) < 1e-5);
+    assert!(distance(&plenty.read_f32(&out).unwrap(), &problem.expected()) < 1e-5);
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn a_batch_mixes_prefill_and_decode() {
 fn contiguous_keys_are_blocks_of_one() {
     let gpu = gpu();
     let (rows, n_heads, dim) = (30, 2, 64);
-    let [q, k, v] = [1, 2, 3].map(|seed| random(rows * n_heads * dim, seed));
+    let [q, k, v] = [1, 2, 3].map(|seed| random(seed, rows * n_heads * dim));
     let pages = KvPages::dense(&upload(&gpu, &k), &upload(&gpu, &v), n_heads, dim);
     // Images of 18 and 12 patches.
     let visible = (0..rows).map(|row| if row < 18 { 0..18 } else { 18..30 }).collect();

@@ -1,10 +1,11 @@
 //! Problems for attention: sequences in shuffled pages, and the definition in f64.
-use crate::device::{Rng, TestRuntime, random, relative_error, upload};
+use crate::device::{TestRuntime, upload};
 use crate::kv_reference::{read_row, stored_words};
 use ember_kernels_cubecl::attention::{Plan, SequencePlan, paged_attention};
 use ember_kernels_cubecl::kv::{KvLayout, KvPages, KvType};
 use ember_kernels_cubecl::rope::{HeadInput, Pairing, RowTable, rotate_and_write};
 use ember_kernels_cubecl::{Buffer, Gpu};
+use ember_test_support::{Random, definition, distance, random};
 use std::ops::Range;
 
 /// Query rows of a sequence; each sees a range of its entries.
@@ -48,16 +49,13 @@ impl Problem {
     ) -> Self {
         let blocks_of = |sequence: &Sequence| sequence.entries.div_ceil(layout.block_len);
         let n_blocks: usize = sequences.iter().map(blocks_of).sum();
-        let mut ids: Vec<u32> = (0..n_blocks as u32).collect();
-        let mut rng = Rng(9);
-        (1..n_blocks).rev().for_each(|i| ids.swap(i, rng.next() as usize % (i + 1)));
-        let mut ids = ids.into_iter();
+        let mut ids = Random::new(9).shuffled(n_blocks).into_iter();
         let tables: Vec<Vec<u32>> =
             sequences.iter().map(|sequence| ids.by_ref().take(blocks_of(sequence)).collect()).collect();
         let entry_len = layout.n_kv_heads * layout.head_dim;
         let rows = |seed: u64| -> Vec<Vec<f32>> {
             let fill = |(i, sequence): (usize, &Sequence)| {
-                let mut rows = random(sequence.entries * entry_len, seed + 2 * i as u64);
+                let mut rows = random(seed + 2 * i as u64, sequence.entries * entry_len);
                 let seen = |entry: u32| sequence.visible.iter().any(|range| range.contains(&entry));
                 for (entry, row) in rows.chunks_exact_mut(entry_len).enumerate() {
                     if let Some(poison) = poison.filter(|_| !seen(entry as u32)) {
@@ -81,7 +79,7 @@ impl Problem {
         write(gpu, &pages, &keys.concat(), &values.concat(), &slots);
         let n_heads = group * layout.n_kv_heads;
         let n_rows: usize = sequences.iter().map(|sequence| sequence.visible.len()).sum();
-        let q = random(n_rows * n_heads * layout.head_dim, 7).iter().map(|x| 2.0 * x).collect();
+        let q = random(7, n_rows * n_heads * layout.head_dim).iter().map(|x| 2.0 * x).collect();
         let held = |rows: Vec<Vec<f32>>| rows.iter().map(|rows| as_held(rows, layout)).collect();
         let (keys, values) = (held(keys), held(values));
         Self { layout, n_heads, sequences: sequences.to_vec(), tables, q, pages, keys, values }
@@ -138,39 +136,24 @@ impl Problem {
 
     fn attend(&self, sequence: usize, kv_head: usize, q: &[f32], visible: &Range<u32>) -> Vec<f64> {
         let KvLayout { n_kv_heads, head_dim, .. } = self.layout;
-        let row = |rows: &[f32], entry: u32| -> Vec<f64> {
+        let entry = |entry: u32| {
             let at = (entry as usize * n_kv_heads + kv_head) * head_dim;
-            rows[at..at + head_dim].iter().map(|&x| x.into()).collect()
+            (&self.keys[sequence][at..at + head_dim], &self.values[sequence][at..at + head_dim])
         };
-        let score = |entry: u32| -> f64 {
-            let key = row(&self.keys[sequence], entry);
-            f64::from(SCALE) * q.iter().zip(key).map(|(&q, k)| f64::from(q) * k).sum::<f64>()
-        };
-        let scores: Vec<f64> = visible.clone().map(score).collect();
-        let largest = scores.iter().copied().fold(f64::MIN, f64::max);
-        let total: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
-        let mut out = vec![0.0; head_dim];
-        for (entry, score) in visible.clone().zip(scores) {
-            let weight = (score - largest).exp() / total;
-            let value = row(&self.values[sequence], entry);
-            out.iter_mut().zip(value).for_each(|(out, v)| *out += weight * v);
-        }
-        out
+        definition::attend(q, &visible.clone().map(entry).collect::<Vec<_>>(), SCALE)
     }
 
     /// Every row is right, not only their sum.
     pub fn check(&self, gpu: &Gpu<TestRuntime>, what: &str) {
         let (actual, expected) = (self.run(gpu), self.expected());
+        assert_eq!(actual.len(), expected.len(), "{what}");
         let row_len = self.n_heads * self.layout.head_dim;
         for (row, (actual, expected)) in
             actual.chunks_exact(row_len).zip(expected.chunks_exact(row_len)).enumerate()
         {
-            if expected.iter().all(|&x| x == 0.0) {
-                assert!(actual.iter().all(|&x| x == 0.0), "{what}: row {row} sees nothing");
-            } else {
-                let error = relative_error(actual, expected);
-                assert!(error < 1e-5, "{what}: row {row} is off by {error}");
-            }
+            // A row that sees nothing is zeros, from which any difference is infinitely far.
+            let error = distance(actual, expected);
+            assert!(error < 1e-5, "{what}: row {row} is off by {error}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a stored key or value reads back as, and pages as the host sees them.
 use ember_kernels_cubecl::kv::{KvLayout, KvType};
+use ember_test_support::definition;
 use half::{bf16, f16};
 
 /// Words of a row of `layout` that stores `head`.
@@ -12,15 +13,10 @@ pub fn stored_words(head: &[f32], layout: KvLayout) -> Vec<u32> {
         KvType::F16 => pairs(head.iter().map(|&x| f16::from_f32(x).to_bits()).collect()),
         KvType::BF16 => pairs(head.iter().map(|&x| bf16::from_f32(x).to_bits()).collect()),
         KvType::Q8_0 => {
-            let (mut bytes, mut steps) = (Vec::new(), Vec::new());
-            for block in head.chunks_exact(32) {
-                let step = block.iter().fold(0f32, |largest, x| largest.max(x.abs())) / 127.0;
-                let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
-                bytes.extend(block.iter().map(|x| (x * inverse).round() as i8 as u8));
-                steps.push(f16::from_f32(step).to_bits());
-            }
-            let words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
-            words.chain(pairs(steps)).collect()
+            let (steps, codes): (Vec<f16>, Vec<[i8; 32]>) = definition::q8_0(head).into_iter().unzip();
+            let bytes = codes.as_flattened().as_chunks().0.iter();
+            let words = bytes.map(|word: &[i8; 4]| u32::from_le_bytes(word.map(|code| code as u8)));
+            words.chain(pairs(steps.into_iter().map(f16::to_bits).collect())).collect()
         }
     }
 }

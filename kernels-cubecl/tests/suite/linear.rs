@@ -1,13 +1,8 @@
 //! Products with packed matrices against sums in f64.
 use crate::blocks::{random_rows, weights};
-use crate::device::{TestRuntime, gpu, plane_variants, random, relative_error, upload};
+use crate::device::{TestRuntime, gpu, plane_variants, upload};
 use ember_kernels_cubecl::{BlockType, Capabilities, DeviceMatrix, Gpu, launch_count, linear, pack_rows};
-
-/// `x · Wᵀ`.
-fn product(x: &[f32], weights: &[f32], cols: usize) -> Vec<f64> {
-    let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
-    x.chunks_exact(cols).flat_map(|x| weights.chunks_exact(cols).map(move |w| dot(x, w))).collect()
-}
+use ember_test_support::{definition, distance, random};
 
 /// A matrix on the device and its weights.
 struct Sample {
@@ -31,14 +26,14 @@ fn tolerance(gpu: &Gpu<TestRuntime>, ty: BlockType, tokens: usize) -> f64 {
 
 /// Checks the product of `tokens` rows with all of a sample.
 fn check(gpu: &Gpu<TestRuntime>, sample: &Sample, tokens: usize) {
-    check_product(gpu, sample, &random(tokens * sample.matrix.cols(), tokens as u64));
+    check_product(gpu, sample, &random(tokens as u64, tokens * sample.matrix.cols()));
 }
 
 fn check_product(gpu: &Gpu<TestRuntime>, sample: &Sample, x: &[f32]) {
     let matrix = &sample.matrix;
     let (cols, tokens) = (matrix.cols(), x.len() / matrix.cols());
     let y = linear::linear(gpu, &upload(gpu, x), matrix, 0, &[matrix.rows()]);
-    let error = relative_error(&gpu.read_f32(&y[0]).unwrap(), &product(x, &sample.weights, cols));
+    let error = distance(&gpu.read_f32(&y[0]).unwrap(), &definition::product(x, &sample.weights, cols));
     let shape = (matrix.ty(), matrix.rows(), cols);
     assert!(error < tolerance(gpu, matrix.ty(), tokens), "{tokens} x {shape:?} on {gpu:?}: {error}");
 }
@@ -94,7 +89,7 @@ fn activations_beyond_f16_are_scaled() {
     let gpu = gpu();
     let sample = sample(&gpu, BlockType::Q8_0, 40, 96);
     // Rows of very different size: 1e-30, 1, 1e30, zeros.
-    let mut x = random(40 * 96, 1);
+    let mut x = random(1, 40 * 96);
     for (row, x) in x.chunks_exact_mut(96).enumerate() {
         let scale = [1e-30, 1.0, 1e30, 0.0][row % 4];
         x.iter_mut().for_each(|x| *x *= scale);
@@ -104,7 +99,7 @@ fn activations_beyond_f16_are_scaled() {
         let y = linear::linear(&gpu, &upload(&gpu, &x), &sample.matrix, 0, &[40]);
         let y = gpu.read_f32(&y[0]).unwrap();
         let y: Vec<f32> = y.chunks_exact(40).skip(scale).step_by(4).flatten().copied().collect();
-        let error = relative_error(&y, &product(&rows, &sample.weights, 96));
+        let error = distance(&y, &definition::product(&rows, &sample.weights, 96));
         assert!(error < tolerance(&gpu, BlockType::Q8_0, 40), "{scale}: {error}");
     }
 }
@@ -151,8 +146,8 @@ fn segments_of_shards_from_any_row() {
         let small = gpu.with_capabilities(Capabilities { max_buffer, ..gpu.caps() });
         let matrix = DeviceMatrix::upload(&small, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();
         for tokens in [1, 4, 19] {
-            let x = random(tokens * cols, 5);
-            let expected = product(&x, &weights, cols);
+            let x = random(5, tokens * cols);
+            let expected = definition::product(&x, &weights, cols);
             let x = upload(&gpu, &x);
             for (first, segments) in [(0, vec![100, 33, 17]), (3, vec![64, 1]), (149, vec![1])] {
                 let launches = launch_count();
@@ -162,10 +157,11 @@ fn segments_of_shards_from_any_row() {
                 let shards = end.div_ceil(per_shard) - first / per_shard;
                 let narrowing = u64::from(gpu.caps().matrix.is_some() && tokens >= 16);
                 assert_eq!(launch_count() - launches, shards as u64 + narrowing);
+                assert_eq!(y.len(), segments.len());
                 let mut start = first;
                 for (y, &segment) in y.iter().zip(&segments) {
                     let expected = columns(&expected, rows, start, segment);
-                    let error = relative_error(&gpu.read_f32(y).unwrap(), &expected);
+                    let error = distance(&gpu.read_f32(y).unwrap(), &expected);
                     assert!(
                         error < tolerance(&gpu, ty, tokens),
                         "{tokens} x {segment} from {start}: {error}"

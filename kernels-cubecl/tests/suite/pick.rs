@@ -1,6 +1,7 @@
 //! The largest logits of a row, against a sort on the host.
-use crate::device::{gpu, random, upload};
+use crate::device::{gpu, upload};
 use ember_kernels_cubecl::pick::{NO_TOKEN, top_k};
+use ember_test_support::random;
 
 /// The (token, bits) pairs that a sort finds: NaN first, then descending, the lower token among equals.
 fn expected(row: &[f32], k: usize) -> Vec<(u32, u32)> {
@@ -33,11 +34,11 @@ fn check(rows: &[Vec<f32>], k: usize) {
 fn the_largest_logits_come_sorted() {
     for k in [1, 2, 40, 64] {
         for (vocab, rows) in [(1, 1), (7, 3), (1000, 2), (2047, 1), (2048, 1), (151_936, 3)] {
-            let rows: Vec<_> = (0..rows).map(|row| random(vocab, row)).collect();
+            let rows: Vec<_> = (0..rows).map(|row| random(row, vocab)).collect();
             check(&rows, k);
         }
     }
-    check(&[random(262_144, 9)], 64);
+    check(&[random(9, 262_144)], 64);
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn equal_logits_come_in_the_order_of_their_tokens() {
         apart[77_000] = 3.5;
         apart[99_999] = 3.5;
         // The sum turns -0 into 0.
-        let coarse = random(100_000, 3).iter().map(|x| (2.0 * x).round() + 0.0).collect();
+        let coarse = random(3, 100_000).iter().map(|x| (2.0 * x).round() + 0.0).collect();
         check(&[coarse, vec![0.25; 100_000], apart], k);
     }
 }
@@ -66,7 +67,7 @@ fn minus_infinity_ranks_last_and_fills_up() {
 fn what_is_not_a_number_comes_first() {
     let gpu = gpu();
     for (at, bits) in [(0, 0x7fc0_0000), (4999, 0xffc0_0000u32), (2500, 0xff80_0001)] {
-        let mut row = random(5000, 5);
+        let mut row = random(5, 5000);
         row[17] = f32::INFINITY;
         row[at] = f32::from_bits(bits);
         for k in [1, 3] {

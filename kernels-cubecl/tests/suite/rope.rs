@@ -1,9 +1,10 @@
 //! Rotary embedding, and rotated heads on their way into the pages.
-use crate::device::{TestRuntime, gpu, random, relative_error, upload};
+use crate::device::{TestRuntime, gpu, upload};
 use crate::kv_reference::{row_start, stored_words};
 use ember_kernels_cubecl::kv::{KvLayout, KvPages, KvType};
 use ember_kernels_cubecl::rope::{HeadInput, Pairing, RowTable, rope, rotate_and_write};
 use ember_kernels_cubecl::{Gpu, GpuError};
+use ember_test_support::{definition, distance, random};
 
 const TYPES: [KvType; 4] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0];
 const EPS: f32 = 1e-3;
@@ -34,15 +35,15 @@ struct Data {
 impl Step {
     fn data(&self) -> Data {
         let kv = self.rows * self.layout.n_kv_heads * self.layout.head_dim;
-        let angles: Vec<f32> = random(self.rows * self.rotated / 2, 4).iter().map(|x| 3.0 * x).collect();
+        let angles: Vec<f32> = random(4, self.rows * self.rotated / 2).iter().map(|x| 3.0 * x).collect();
         Data {
-            q: random(self.rows * self.n_heads * self.layout.head_dim, 1),
-            k: random(kv, 2),
-            v: random(kv, 3),
+            q: random(1, self.rows * self.n_heads * self.layout.head_dim),
+            k: random(2, kv),
+            v: random(3, kv),
             cos: angles.iter().map(|x| x.cos()).collect(),
             sin: angles.iter().map(|x| x.sin()).collect(),
-            weights: random(2 * self.layout.head_dim, 5),
-            scales: random(self.rows, 6),
+            weights: random(5, 2 * self.layout.head_dim),
+            scales: random(6, self.rows),
             slots: (0..self.rows as u32).map(|row| (7 * row + 3) % BLOCKS as u32 * 4 + row % 4).collect(),
         }
     }
@@ -63,26 +64,21 @@ impl Step {
 
     /// A head normalised and rotated, in f64.
     fn expected(&self, head: &[f32], row: usize, weights: &[f32], data: &Data) -> Vec<f64> {
-        let mean = head.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / head.len() as f64;
-        let scale = (mean + f64::from(EPS)).sqrt().recip();
-        let norm =
-            |(&x, &w): (&f32, &f32)| if self.norms { f64::from(x) * scale * f64::from(w) } else { x.into() };
-        rotated(head.iter().zip(weights).map(norm).collect(), row, self.rotated, self.pairing, data)
+        let head = if self.norms { definition::rms_norm(head, weights, EPS) } else { wide(head) };
+        rotated(head, row, self.rotated, self.pairing, data)
     }
 }
 
 const BLOCKS: usize = 5;
 
+fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|&x| x.into()).collect()
+}
+
 fn rotated(mut x: Vec<f64>, row: usize, rotated: usize, pairing: Pairing, data: &Data) -> Vec<f64> {
-    let half = rotated / 2;
-    for pair in 0..half {
-        let (i, j) = match pairing {
-            Pairing::Half => (pair, pair + half),
-            Pairing::Adjacent => (2 * pair, 2 * pair + 1),
-        };
-        let (cos, sin) = (f64::from(data.cos[row * half + pair]), f64::from(data.sin[row * half + pair]));
-        (x[i], x[j]) = (x[i] * cos - x[j] * sin, x[i] * sin + x[j] * cos);
-    }
+    let angles = row * rotated / 2..(row + 1) * rotated / 2;
+    let neighbours = pairing == Pairing::Adjacent;
+    definition::rotate(&mut x, &data.cos[angles.clone()], &data.sin[angles], neighbours);
     x
 }
 
@@ -112,12 +108,9 @@ fn heads_are_rotated_by_either_pairing() {
         let (q, cos, sin) = (upload(&gpu, &data.q), upload(&gpu, &data.cos), upload(&gpu, &data.sin));
         let y = rope(&gpu, &q, &cos, &sin, step.rows, dim, pairing);
         let heads = data.q.chunks_exact(dim).enumerate();
-        let expected: Vec<f64> = heads
-            .flat_map(|(i, head)| {
-                rotated(head.iter().map(|&x| x.into()).collect(), i / step.n_heads, part, pairing, &data)
-            })
-            .collect();
-        assert!(relative_error(&gpu.read_f32(&y).unwrap(), &expected) < 1e-6, "{pairing:?} {dim} {part}");
+        let expected: Vec<f64> =
+            heads.flat_map(|(i, head)| rotated(wide(head), i / step.n_heads, part, pairing, &data)).collect();
+        assert!(distance(&gpu.read_f32(&y).unwrap(), &expected) < 1e-6, "{pairing:?} {dim} {part}");
     }
 }
 
@@ -148,13 +141,13 @@ fn queries_are_normalised_rotated_and_scaled() {
             let head = step.expected(head, i / n_heads, &data.weights[..dim], &data);
             expected.extend(head.iter().map(|x| x * factor));
         }
-        assert!(relative_error(&queries, &expected) < 1e-6, "queries of {dim}");
+        assert!(distance(&queries, &expected) < 1e-6, "queries of {dim}");
 
         let (k, v) = (gpu.read_f32(&pages.k).unwrap(), gpu.read_f32(&pages.v).unwrap());
         for (i, (key, value)) in data.k.chunks_exact(dim).zip(data.v.chunks_exact(dim)).enumerate() {
             let at = row_start(data.slots[i / 2], i % 2, step.layout);
             let expected = step.expected(key, i / 2, &data.weights[dim..], &data);
-            assert!(relative_error(&k[at..at + dim], &expected) < 1e-6, "key {i} of {dim}");
+            assert!(distance(&k[at..at + dim], &expected) < 1e-6, "key {i} of {dim}");
             assert_eq!(&v[at..at + dim], value, "value {i} of {dim}");
         }
     }

@@ -1,10 +1,11 @@
 //! The emulator notices what CUDA leaves undefined, and kernels that compute something else.
 use crate::blocks::{random_rows, weights};
-use crate::device::{random, relative_error, upload};
+use crate::device::{TestRuntime, upload};
 use crate::emulator::{Edit, Launch, Program};
 use crate::runtime::Code;
 use crate::under_test::edited;
-use ember_kernels_cubecl::{BlockType, DeviceMatrix, linear};
+use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, linear};
+use ember_test_support::{definition, distance, random};
 
 /// Runs the statements of a kernel over `out`, 256 floats, in blocks of 64 threads with 128 floats of shared memory.
 fn run(grid: u32, statements: &str) -> Result<Vec<f32>, String> {
@@ -102,13 +103,11 @@ fn edited_product(tokens: usize, edit: Edit) -> f64 {
     let (ty, rows, cols) = (BlockType::Q4_K, 70, 256);
     let gguf = random_rows(ty, rows, cols, 1);
     let matrix = DeviceMatrix::upload(&gpu, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();
-    let x = random(tokens * cols, 2);
+    let x = random(2, tokens * cols);
     let weights = weights(ty, &gguf);
     let y = linear::linear(&gpu, &upload(&gpu, &x), &matrix, 0, &[rows]);
-    let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
-    let expected: Vec<f64> =
-        x.chunks(cols).flat_map(|x| weights.chunks(cols).map(move |w| dot(x, w))).collect();
-    gpu.read_f32(&y[0]).map_or(f64::INFINITY, |y| relative_error(&y, &expected))
+    let expected = definition::product(&x, &weights, cols);
+    gpu.read_f32(&y[0]).map_or(f64::INFINITY, |y| distance(&y, &expected))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use safetensors::SafeTensors;
+use ember_test_support::{TensorFile, max_difference};
 use serde::Deserialize;
 
 use super::resize::Cubic;
@@ -29,39 +29,39 @@ struct Distance {
     mean: f64,
 }
 
-fn fixture(name: &str) -> Vec<u8> {
-    std::fs::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/image").join(name)).unwrap()
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/image").join(name)
+}
+
+fn read(name: &str) -> Vec<u8> {
+    std::fs::read(fixture(name)).unwrap()
 }
 
 /// The cases whose file has this extension.
 fn cases(extension: &str) -> Vec<Case> {
-    let mut cases: Vec<Case> = serde_json::from_slice(&fixture("preprocess.json")).unwrap();
+    let mut cases: Vec<Case> = serde_json::from_slice(&read("preprocess.json")).unwrap();
     cases.retain(|case| case.file.ends_with(extension));
     cases
 }
 
 /// The distance where `change` is made to our values, each given with its channel.
 fn distance(case: &Case, cubic: Cubic, change: impl Fn(usize, f64) -> f64) -> Distance {
-    let image = decode(&fixture(&format!("preprocess/{}", case.file)), &ImageLimits::default()).unwrap();
+    let image = decode(&read(&format!("preprocess/{}", case.file)), &ImageLimits::default()).unwrap();
     let rule = SizeRule { longest_edge: case.longest_edge, cell: case.cell, max_tokens: None };
     let ours = Preprocessor { rule, mean: MEAN, std: STD }.preprocess_with(&image, cubic);
 
-    let file = fixture("preprocess.safetensors");
-    let file = SafeTensors::deserialize(&file).unwrap();
-    let expected = file.tensor(&case.file).unwrap();
-    assert_eq!(expected.shape(), [3, ours.height, ours.width], "{}", case.file);
+    let file = TensorFile::open(fixture("preprocess.safetensors"));
+    assert_eq!(file.shape(&case.file), [3, ours.height, ours.width], "{}", case.file);
     assert_eq!((ours.grid.cols * case.cell, ours.grid.rows * case.cell), (ours.width, ours.height));
     let plane = ours.width * ours.height;
-    let expected = expected.data().as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
-    let distances: Vec<f64> = (ours.values.iter().zip(expected).enumerate())
-        .map(|(i, (&ours, expected))| {
-            let channel = i / plane;
-            (change(channel, level(channel, ours)) - level(channel, expected)).abs()
-        })
-        .collect();
-    assert_eq!(distances.len(), 3 * plane);
-    let sum: f64 = distances.iter().sum();
-    Distance { max: distances.iter().copied().fold(0.0, f64::max), mean: sum / distances.len() as f64 }
+    let levels = |values: &[f32]| -> Vec<f64> {
+        values.iter().enumerate().map(|(i, &value)| level(i / plane, value)).collect()
+    };
+    let expected = levels(&file.f32(&case.file));
+    let ours: Vec<f64> =
+        levels(&ours.values).into_iter().enumerate().map(|(i, level)| change(i / plane, level)).collect();
+    let sum: f64 = ours.iter().zip(&expected).map(|(ours, expected)| (ours - expected).abs()).sum();
+    Distance { max: max_difference(&ours, &expected), mean: sum / ours.len() as f64 }
 }
 
 /// The normalised value on the scale of 0 to 255.

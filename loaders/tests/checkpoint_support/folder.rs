@@ -5,8 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ember_loaders::checkpoint::{Checkpoint, CheckpointError};
-use safetensors::Dtype;
-use safetensors::tensor::{TensorView, serialize};
+use ember_test_support::{Dtype, TensorFile};
 use serde_json::{Value, json};
 
 /// config.json and weights of a folder; the bits of each tensor's elements count from 0.
@@ -77,18 +76,12 @@ impl TinyFolder {
 
     /// The weights as one safetensors file.
     pub fn weights(&self) -> Vec<u8> {
-        let data: Vec<Vec<u8>> = self
-            .tensors
-            .values()
-            .map(|(dtype, shape)| {
-                let element = |i: usize| (i as u64).to_le_bytes().into_iter().take(dtype.bitsize() / 8);
-                (0..shape.iter().product()).flat_map(element).collect()
-            })
-            .collect();
-        let views = self.tensors.iter().zip(&data).map(|((name, (dtype, shape)), data)| {
-            (name.as_str(), TensorView::new(*dtype, shape.clone(), data).unwrap())
+        let tensors = self.tensors.iter().map(|(name, (dtype, shape))| {
+            let element = |i: usize| (i as u64).to_le_bytes().into_iter().take(dtype.bitsize() / 8);
+            let data = (0..shape.iter().product()).flat_map(element).collect();
+            (name.as_str(), *dtype, shape.clone(), data)
         });
-        serialize(views, None).unwrap()
+        TensorFile::new(tensors).into_bytes()
     }
 
     /// Writes `files` and nothing else into the folder.

@@ -4,7 +4,8 @@
 pub mod folder;
 
 use ember_loaders::checkpoint::{Checkpoint, CheckpointError};
-use ember_loaders::gguf::{GgmlType, Gguf, GgufWriter, Value};
+use ember_loaders::gguf::{GgmlType, Gguf, Value};
+use ember_test_support::GgufFile;
 
 pub const LAYERS: usize = 2;
 pub const HIDDEN: usize = 32;
@@ -163,18 +164,12 @@ impl TinyModel {
 
     /// The file.
     pub fn gguf(&self) -> Gguf {
-        let mut header = GgufWriter::new(Vec::new(), 3, 32).unwrap();
-        for (key, value) in &self.metadata {
-            header.metadata(key, value.clone()).unwrap();
-        }
-        for (name, dims, _) in &self.tensors {
-            header.tensor(name, GgmlType::F32, dims).unwrap();
-        }
-        let mut data = header.start_data().unwrap();
-        for (name, dims, value) in &self.tensors {
-            data.write(name, &value.to_le_bytes().repeat(dims.iter().product())).unwrap();
-        }
-        Gguf::from_bytes(data.finish().unwrap()).unwrap()
+        let tensors = self.tensors.iter().map(|(name, dims, value)| {
+            let bytes = value.to_le_bytes().repeat(dims.iter().product());
+            (name.clone(), GgmlType::F32, dims.clone(), bytes)
+        });
+        let file = GgufFile { metadata: self.metadata.clone(), tensors: tensors.collect() };
+        Gguf::from_bytes(file.into_bytes()).unwrap()
     }
 
     /// The message with which the model is refused.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use ember_loaders::image::{ImageError, ImageLimits, RgbImage, decode};
-use safetensors::SafeTensors;
+use ember_test_support::TensorFile;
 
 /// A file of the fixtures.
 pub fn fixture(name: &str) -> Vec<u8> {
@@ -31,9 +31,7 @@ pub fn decode_default(bytes: &[u8]) -> Result<RgbImage, ImageError> {
 
 /// What Pillow makes of the file.
 pub fn expected(name: &str) -> RgbImage {
-    let file = fixture("decode.safetensors");
-    let file = SafeTensors::deserialize(&file).unwrap();
-    let pixels = file.tensor(name).unwrap();
-    let &[height, width, 3] = pixels.shape() else { panic!("{name}: {:?}", pixels.shape()) };
-    RgbImage { width, height, pixels: pixels.data().to_vec() }
+    let file = TensorFile::open(folder().join("decode.safetensors"));
+    let [height, width, 3] = file.shape(name)[..] else { panic!("{name}: {:?}", file.shape(name)) };
+    RgbImage { width, height, pixels: file.bytes(name) }
 }

@@ -9,6 +9,7 @@ use crate::layers::rope::RopeTable;
 use crate::packed::PackedMatrix;
 use crate::step::Step;
 use burn::tensor::{Tensor, TensorData};
+use ember_formats::sample::{Random, random, sample_blocks};
 use ember_kernels_cpu::kv::KvType;
 use ember_loaders::checkpoint::WeightTensor;
 use ember_loaders::gguf::{GgmlType, MappedBytes};
@@ -48,7 +49,7 @@ pub type Report<'a> = &'a mut dyn FnMut(Finding);
 /// # Errors
 /// [`ModelError::Device`] when the device fails.
 pub fn operations<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
-    let matrices = [f32_matrix(1, 48, 64), f32_matrix(2, 33, 64)];
+    let matrices = [(1, 48), (2, 33)].map(|(seed, rows)| random_matrix(GgmlType::F32, seed, rows, 64));
     products::<B>(&matrices, &[1, 2, 3, 5, 17], 1e-5, device, report)?;
     dense_products::<B>(device, report)?;
     norms_and_gates::<B>(device, report)?;
@@ -263,46 +264,10 @@ fn top_k<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), Model
     Ok(())
 }
 
-/// A matrix of seeded f32 values.
-pub fn f32_matrix(seed: u64, rows: usize, cols: usize) -> PackedMatrix {
-    let bytes = random(seed, rows * cols).iter().flat_map(|v| v.to_le_bytes()).collect();
-    matrix(GgmlType::F32, rows, cols, bytes)
-}
-
-/// A matrix of seeded blocks: any bits are quants, and the scales are set to numbers that occur.
+/// A matrix of seeded blocks.
 pub fn random_matrix(ty: GgmlType, seed: u64, rows: usize, cols: usize) -> PackedMatrix {
-    if ty == GgmlType::F32 {
-        return f32_matrix(seed, rows, cols);
-    }
     let blocks = rows * ty.row_bytes(cols) / ty.block_bytes();
-    let mut values = random(seed, blocks * (1 + ty.block_bytes())).into_iter();
-    let mut next = || values.next().expect("one for each byte and block");
-    let mut bytes = Vec::with_capacity(blocks * ty.block_bytes());
-    for _ in 0..blocks {
-        let block: Vec<u8> = (0..ty.block_bytes()).map(|_| (128.0 * (next() + 1.0)) as u8).collect();
-        let start = bytes.len();
-        bytes.extend(block);
-        let scale = next();
-        for &at in half_offsets(ty) {
-            let scale = match ty {
-                GgmlType::BF16 => half::bf16::from_f32(scale).to_le_bytes(),
-                _ => half::f16::from_f32(scale / 16.0).to_le_bytes(),
-            };
-            bytes[start + at..start + at + 2].copy_from_slice(&scale);
-        }
-    }
-    matrix(ty, rows, cols, bytes)
-}
-
-/// Byte offsets of a block's half-precision numbers.
-fn half_offsets(ty: GgmlType) -> &'static [usize] {
-    match ty {
-        GgmlType::F16 | GgmlType::BF16 => &[0],
-        _ => ty.scale_offsets(),
-    }
-}
-
-fn matrix(ty: GgmlType, rows: usize, cols: usize, bytes: Vec<u8>) -> PackedMatrix {
+    let bytes = sample_blocks(ty, blocks, &mut Random::new(seed));
     let (name, dims) = ("w".to_owned(), vec![cols, rows]);
     PackedMatrix::new(&WeightTensor { name, ty, dims, bytes: MappedBytes::from_vec(bytes) })
 }
@@ -314,32 +279,48 @@ fn compare<B: Backend, const N: usize>(
     limit: f32,
     report: Report<'_>,
 ) -> Result<(), ModelError> {
-    let error = relative_error(&Values::read(fast)?, &defined);
+    let fast = Values::read(fast)?;
+    let same_shape = fast.shape == defined.shape;
+    let error = if same_shape { largest_error(&fast.elements, &defined.elements) } else { f32::INFINITY };
     report(Finding { what, error, limit });
     Ok(())
 }
 
-fn relative_error(fast: &Values, defined: &Values) -> f32 {
-    if fast.shape != defined.shape {
-        return f32::INFINITY;
-    }
-    let largest = defined.elements.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-    // Unlike `max`, keeps NaN.
-    let worse = |worst: f32, difference: f32| if difference <= worst { worst } else { difference };
-    let differences = fast.elements.iter().zip(&defined.elements).map(|(a, b)| (a - b).abs());
-    differences.fold(0f32, worse) / largest
+/// The largest difference over the largest magnitude; NaN if any number is NaN, or both are infinite.
+fn largest_error(fast: &[f32], defined: &[f32]) -> f32 {
+    // NaN is the largest of the total order, while `f32::max` would drop it.
+    let largest = |values: &mut dyn Iterator<Item = f32>| {
+        values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(f32::NAN)
+    };
+    let differences = &mut fast.iter().zip(defined).map(|(a, b)| a - b);
+    largest(differences) / largest(&mut defined.iter().copied())
 }
 
 fn on<B: Backend, const N: usize>(values: &[f32], shape: [usize; N], device: &B::Device) -> Tensor<B, N> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }
 
-/// Seeded values in [-1, 1): a 64-bit linear congruential generator is plenty for test inputs.
-fn random(seed: u64, n: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(fast: &[f32], defined: &[f32]) -> bool {
+        Finding { what: String::new(), error: largest_error(fast, defined), limit: 1e-3 }.holds()
+    }
+
+    #[test]
+    fn numbers_that_broke_down_do_not_hold() {
+        let defined = [1.0, -4.0, 2.0];
+        assert_eq!(largest_error(&[1.0, -4.0, 3.0], &defined), 0.25);
+        assert!(holds(&[1.0, -4.001, 2.0], &defined));
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in 0..3 {
+                let mut broken = defined;
+                broken[at] = bad;
+                assert!(!holds(&broken, &defined) && !holds(&defined, &broken), "{bad} at {at}");
+                assert!(!holds(&broken, &broken), "{bad} at {at} of both");
+            }
+        }
+        assert!(!holds(&[], &[]), "nothing was compared");
+    }
 }

@@ -1,9 +1,9 @@
 //! A small Qwen3 checkpoint with seeded weights, built in memory.
-use super::random;
 use ember_loaders::checkpoint::Checkpoint;
-use ember_loaders::gguf::{GgmlType, Gguf, GgufWriteError, GgufWriter};
+use ember_loaders::gguf::{GgmlType, Gguf, Value};
 use ember_models::backend::Backend;
 use ember_models::{TextModel, WeightFormat};
+use ember_test_support::{GgufFile, definition, random};
 
 const HIDDEN: usize = 64;
 const FFN: usize = 96;
@@ -56,20 +56,12 @@ impl Size {
     }
 }
 
-/// q8_0 blocks of the values: an f16 scale, then 32 rounded bytes.
-fn to_q8_0(values: &[f32]) -> Vec<u8> {
-    let block = |block: &[f32]| {
-        let scale = half::f16::from_f32(block.iter().fold(0f32, |m, v| m.max(v.abs())) / 127.0);
-        let quants = block.iter().map(move |v| (v / scale.to_f32()).round() as i8 as u8);
-        scale.to_le_bytes().into_iter().chain(quants).collect::<Vec<u8>>()
-    };
-    values.chunks_exact(32).flat_map(block).collect()
-}
-
 /// The file, its matrices in F32 or Q8_0.
-pub fn gguf(quantized: bool, size: &Size) -> Result<Vec<u8>, GgufWriteError> {
-    let mut header = GgufWriter::new(Vec::new(), 3, 32)?;
-    let numbers = [
+pub fn gguf(quantized: bool, size: &Size) -> Vec<u8> {
+    let mut file = GgufFile::default();
+    let mut key = |name: &str, value: Value| file.metadata.push((name.to_owned(), value));
+    key("general.architecture", "qwen3".into());
+    for (name, value) in [
         ("embedding_length", HIDDEN),
         ("feed_forward_length", FFN),
         ("block_count", LAYERS),
@@ -79,35 +71,27 @@ pub fn gguf(quantized: bool, size: &Size) -> Result<Vec<u8>, GgufWriteError> {
         ("attention.value_length", size.head_dim),
         ("context_length", size.context),
         ("vocab_size", size.vocab),
-    ];
-    header.metadata("general.architecture", "qwen3")?;
-    for (key, value) in numbers {
-        header.metadata(&format!("qwen3.{key}"), value as u32)?;
+    ] {
+        key(&format!("qwen3.{name}"), (value as u32).into());
     }
-    header.metadata("qwen3.attention.layer_norm_rms_epsilon", 1e-6f32)?;
-    header.metadata("qwen3.rope.freq_base", 1e6f32)?;
-    let ty_of = |dims: &[usize]| if quantized && dims.len() == 2 { GgmlType::Q8_0 } else { GgmlType::F32 };
-    for (name, dims) in size.tensors() {
-        header.tensor(&name, ty_of(&dims), &dims)?;
-    }
-    let mut data = header.start_data()?;
-    for (seed, (name, dims)) in size.tensors().iter().enumerate() {
-        let mut values = random(seed as u64 + 1, dims.iter().product());
+    key("qwen3.attention.layer_norm_rms_epsilon", 1e-6f32.into());
+    key("qwen3.rope.freq_base", 1e6f32.into());
+    for (seed, (name, dims)) in (1..).zip(size.tensors()) {
+        let mut values = random(seed, dims.iter().product());
         for value in &mut values {
             *value = if dims.len() == 1 { 1.0 + 0.3 * *value } else { 0.3 * *value };
         }
-        let bytes = match ty_of(dims) {
-            GgmlType::Q8_0 => to_q8_0(&values),
-            _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        };
-        data.write(name, &bytes)?;
+        file.tensors.push(match quantized && dims.len() == 2 {
+            true => (name, GgmlType::Q8_0, dims, definition::q8_0_bytes(&values)),
+            false => (name, GgmlType::F32, dims, values.iter().flat_map(|v| v.to_le_bytes()).collect()),
+        });
     }
-    data.finish()
+    file.into_bytes()
 }
 
 /// The checkpoint of [`gguf`].
 pub fn checkpoint_of(quantized: bool, size: &Size) -> Checkpoint {
-    let gguf = Gguf::from_bytes(gguf(quantized, size).expect("writing to memory")).expect("a valid file");
+    let gguf = Gguf::from_bytes(gguf(quantized, size)).expect("a valid file");
     Checkpoint::from_gguf(gguf).expect("a whole checkpoint")
 }
 

@@ -1,12 +1,12 @@
 //! Tiny random vision models and what Hugging Face transformers computes with them.
-use super::{cosine, max_relative, values};
+use super::values;
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::image::{ImageGrid, PixelValues};
 use ember_loaders::projector::Projector;
 use ember_models::backend::Backend;
 use ember_models::{Batch, EmbeddingRows, KvCache, KvType, Pixtral, TextModel, WeightFormat};
-use safetensors::SafeTensors;
-use std::path::{Path, PathBuf};
+use ember_test_support::{TensorFile, lowest_cosine, max_relative};
+use std::path::PathBuf;
 
 /// The models.
 pub const MODELS: [&str; 3] = ["gelu-2", "silu-2", "silu-1"];
@@ -25,7 +25,7 @@ pub const REFERENCES: [&str; 2] = ["reference.safetensors", "reference-two.safet
 
 /// A committed fixture.
 pub fn fixture(model: &str, file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/vision").join(model).join(file)
+    ember_test_support::fixture("vision").join(model).join(file)
 }
 
 /// The projector of a fixture.
@@ -53,59 +53,31 @@ pub struct Reference {
     pub logits: Vec<f32>,
 }
 
-/// Named tensors of a fixture.
-pub struct Tensors(Vec<u8>);
-
-impl Tensors {
-    /// Reads a file.
-    pub fn open(model: &str, file: &str) -> Self {
-        Self(std::fs::read(fixture(model, file)).expect("a committed fixture"))
-    }
-
-    /// Values and shape of a tensor, if there is one.
-    pub fn f32(&self, name: &str) -> Option<(Vec<f32>, Vec<usize>)> {
-        let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
-        let tensor = file.tensor(name).ok()?;
-        let words = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")));
-        Some((words.collect(), tensor.shape().to_vec()))
-    }
-
-    fn ids(&self, name: &str) -> Vec<u32> {
-        let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
-        let data = file.tensor(name).expect("token ids").data().to_vec();
-        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32).collect()
-    }
-}
-
 /// A reference; `cell` is the side of a cell in pixels.
 pub fn reference(model: &str, file: &str, cell: usize) -> Reference {
-    let tensors = Tensors::open(model, file);
-    let all = |name: &str| -> Vec<(Vec<f32>, Vec<usize>)> {
-        let one = tensors.f32(name).into_iter();
-        one.chain((0..).map_while(|i| tensors.f32(&format!("{name}.{i}")))).collect()
+    let file = TensorFile::open(fixture(model, file));
+    // One tensor of a prompt with one image, or a numbered one for each.
+    let all = |name: &str| -> Vec<String> {
+        let numbered = (0..).map(|i| format!("{name}.{i}")).take_while(|name| file.has(name));
+        file.has(name).then(|| name.to_owned()).into_iter().chain(numbered).collect()
     };
-    let joined = |name: &str| all(name).into_iter().flat_map(|(values, _)| values).collect();
-    let image = |(values, shape): (Vec<f32>, Vec<usize>)| {
-        let (height, width) = (shape[1], shape[2]);
-        PixelValues { grid: ImageGrid { rows: height / cell, cols: width / cell }, width, height, values }
+    let joined = |name: &str| all(name).iter().flat_map(|name| file.f32(name)).collect();
+    let image = |name: &String| {
+        let [_, height, width] = file.shape(name)[..] else { panic!("{name} is no image") };
+        let grid = ImageGrid { rows: height / cell, cols: width / cell };
+        PixelValues { grid, width, height, values: file.f32(name) }
     };
     Reference {
-        tokens: tensors.ids("input_ids"),
-        images: all("pixel_values").into_iter().map(image).collect(),
+        tokens: file.ids("input_ids"),
+        images: all("pixel_values").iter().map(image).collect(),
         vision_hidden: joined("vision_hidden"),
         embeddings: joined("embeddings"),
-        logits: tensors.f32("logits").expect("logits").0,
+        logits: file.f32("logits"),
     }
-}
-
-/// Smallest cosine between rows of width `width`.
-pub fn lowest_cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
-    assert_eq!(a.len(), b.len());
-    a.chunks_exact(width).zip(b.chunks_exact(width)).map(|(a, b)| cosine(a, b)).fold(1.0, f64::min)
 }
 
 /// Embeddings of a file's encoder against a reference: smallest cosine of a cell and largest difference.
-pub fn compare<B: Backend>(encoder: &Pixtral<B>, reference: &Reference) -> (f64, f32) {
+pub fn compare<B: Backend>(encoder: &Pixtral<B>, reference: &Reference) -> (f64, f64) {
     let embeddings =
         encoder.forward(&reference.images, &Default::default()).expect("pixels as the grid says");
     let embeddings = values(embeddings);
@@ -179,7 +151,6 @@ pub fn quantized_projectors_equal_the_reference<B: Backend>() {
 
 /// The reference of a quantized projector; its pixels stand in the file of the f32 reference.
 pub fn quantized_reference(model: &str, cell: usize) -> Reference {
-    let embeddings =
-        Tensors::open(model, "reference-q8_0.safetensors").f32("embeddings").expect("a tensor").0;
+    let embeddings = TensorFile::open(fixture(model, "reference-q8_0.safetensors")).f32("embeddings");
     Reference { embeddings, ..reference(model, REFERENCES[0], cell) }
 }

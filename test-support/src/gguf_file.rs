@@ -1,0 +1,32 @@
+//! GGUF files made in memory.
+use ember_loaders::gguf::{GgmlType, GgufWriter, Value};
+
+/// The parts of a GGUF file.
+#[derive(Clone, Debug, Default)]
+pub struct GgufFile {
+    /// Keys and values, in order.
+    pub metadata: Vec<(String, Value)>,
+    /// Name, type, dimensions (columns first) and blocks of each tensor, in order.
+    pub tensors: Vec<(String, GgmlType, Vec<usize>, Vec<u8>)>,
+}
+
+impl GgufFile {
+    /// The bytes of the file.
+    ///
+    /// # Panics
+    /// When the parts do not make a file: a name twice, or data of another size than its dimensions.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let mut header = GgufWriter::new(Vec::new(), 3, 32).expect("a known version");
+        for (key, value) in self.metadata {
+            header.metadata(&key, value).unwrap_or_else(|error| panic!("{error}"));
+        }
+        for (name, ty, dims, _) in &self.tensors {
+            header.tensor(name, *ty, dims).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let mut data = header.start_data().expect("memory to write to");
+        for (name, .., bytes) in &self.tensors {
+            data.write(name, bytes).unwrap_or_else(|error| panic!("{error}"));
+        }
+        data.finish().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
