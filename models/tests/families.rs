@@ -6,7 +6,7 @@ use burn::backend::Autodiff;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Int, Tensor, backend::Backend as _};
 use burn_ndarray::NdArray;
-use common::golden::{fixture, paged_logits, reference, worst_position};
+use common::golden::{file, paged_logits, reference, worst_position};
 use common::values;
 use ember_loaders::checkpoint::{Arch, Checkpoint, ModelConfig, TensorRole, TensorSpec};
 use ember_loaders::gguf::Gguf;
@@ -14,15 +14,15 @@ use ember_loaders::image::{ImageGrid, PixelValues};
 use ember_loaders::projector::{PixtralConfig, ProjectorLayout};
 use ember_models::backend::Backend;
 use ember_models::{
-    Decoder, LlamaConfig, Mistral3, Mistral3Config, ModelError, Pixtral, Qwen2Config, Qwen3, Qwen3Config,
-    TextModel, WeightFormat, YarnConfig,
+    Decoder, KvType, LlamaConfig, Mistral3, Mistral3Config, ModelError, Pixtral, Qwen2Config, Qwen3,
+    Qwen3Config, TextModel, WeightFormat, YarnConfig,
 };
 
 type B = NdArray;
 type Train = Autodiff<NdArray>;
 
 fn checkpoint(path: &str) -> Checkpoint {
-    Checkpoint::open(fixture(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    Checkpoint::open(file(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The configuration as a checkpoint would have it that bears this name.
@@ -75,10 +75,10 @@ fn configurations_say_what_checkpoints_say() {
 #[test]
 fn a_gguf_file_loads_as_its_family_only() {
     let device = Default::default();
-    let open = |path| Gguf::open(fixture(path)).expect("a committed fixture");
+    let open = |path| Gguf::open(file(path)).expect("a committed fixture");
     let model = Qwen3::<B>::from_gguf(open("qwen3-tied/f32.gguf"), &device).expect("a Qwen3 file");
     let expected = reference("qwen3-tied/reference.safetensors");
-    let error = worst_position(&paged_logits(&TextModel::Qwen3(model), &expected), &expected);
+    let error = worst_position(&paged_logits(&TextModel::Qwen3(model), &expected, KvType::F32), &expected);
     assert!(error < 1e-4, "{error}");
     let error = Mistral3::<B>::from_gguf(open("qwen3-tied/f32.gguf"), &device).expect_err("another family");
     assert!(
@@ -212,7 +212,8 @@ fn an_encoder_without_a_file_trains() {
         };
         let (grid, side) = (ImageGrid { rows: 2, cols: 3 }, config.cell_size());
         let (width, height) = (3 * side, 2 * side);
-        let image = PixelValues { grid, width, height, values: common::random(3, 3 * width * height) };
+        let image =
+            PixelValues { grid, width, height, values: ember_test_support::random(3, 3 * width * height) };
         let encoder = Pixtral::<Train>::init(config, &device);
         assert_has_all(&encoder, &encoder.config().tensors());
         let embeddings = encoder.forward(&[image], &device).expect("a valid image");

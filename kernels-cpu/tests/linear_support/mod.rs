@@ -2,8 +2,7 @@
 #![allow(dead_code)] // each test crate uses its part
 
 use ember_kernels_cpu::BlockType;
-use ember_loaders::gguf::GgmlType;
-use ember_test_support::{Random, sample_blocks, scale_offsets};
+use ember_test_support::{Random, sample_blocks};
 use half::f16;
 
 /// Activations with the outliers that real ones have.
