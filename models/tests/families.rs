@@ -175,18 +175,6 @@ fn models_without_a_file_train() {
 }
 
 #[test]
-fn the_seed_decides_a_model_without_a_file() {
-    let device = Default::default();
-    let logits = |seed| {
-        B::seed(&device, seed);
-        let model = tiny!(Qwen3Config::new()).init::<B>(&device);
-        values(model.forward(Tensor::from_ints([[1, 2, 3]], &device)))
-    };
-    assert_eq!(logits(1), logits(1));
-    assert_ne!(logits(1), logits(2));
-}
-
-#[test]
 #[should_panic(expected = "4 attention heads are not a multiple of 3 key/value heads")]
 fn sizes_that_contradict_each_other_are_refused() {
     tiny!(LlamaConfig::new()).with_n_kv_heads(3).init::<B>(&Default::default());
