@@ -9,11 +9,11 @@ mod linear_support;
 use std::hint::black_box;
 use std::time::Instant;
 
-use ember_kernels_cpu::{BlockType, Isa, Matrix, ThreadPool, linear_with};
+use ember_kernels_cpu::{GgmlType, Isa, Matrix, ThreadPool, linear_with};
 use ember_test_support::{Random, random};
 
 struct Args {
-    types: Vec<BlockType>,
+    types: Vec<GgmlType>,
     shapes: Vec<(usize, usize)>,
     tokens: Vec<usize>,
     threads: Vec<usize>,
@@ -103,14 +103,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Args {
             "--repeats" => args.repeats = number(),
             name => args
                 .types
-                .extend(BlockType::ALL.into_iter().filter(|ty| format!("{ty:?}").eq_ignore_ascii_case(name))),
+                .extend(GgmlType::ALL.into_iter().filter(|ty| format!("{ty:?}").eq_ignore_ascii_case(name))),
         }
     }
     if let (Some(rows), Some(cols)) = (rows, cols) {
         args.shapes = vec![(rows, cols)];
     }
     if args.types.is_empty() {
-        args.types = vec![BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_K, BlockType::Q6_K];
+        args.types = vec![GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K];
     }
     args
 }

@@ -15,7 +15,7 @@ mod linear;
 mod matrix;
 pub mod pool;
 
-pub use ember_formats::GgmlType as BlockType;
+pub use ember_formats::GgmlType;
 pub use isa::Isa;
 pub use linear::{linear, linear_with};
 pub use matrix::{Matrix, MatrixError};

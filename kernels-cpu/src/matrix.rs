@@ -12,7 +12,7 @@ pub struct Matrix<'a> {
     bytes: &'a [u8],
 }
 
-/// Why bytes cannot be read as a [`Matrix`].
+/// The reason bytes cannot be read as a [`Matrix`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MatrixError {
     /// The row length is not a whole number of blocks.

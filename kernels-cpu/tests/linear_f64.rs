@@ -3,7 +3,7 @@
 mod linear_support;
 
 use ember_formats::dequantize;
-use ember_kernels_cpu::{BlockType, Isa, Matrix, ThreadPool, linear_with};
+use ember_kernels_cpu::{GgmlType, Isa, Matrix, ThreadPool, linear_with};
 use ember_test_support::{Random, definition, distance};
 use linear_support::activations;
 
@@ -11,7 +11,7 @@ use linear_support::activations;
 const TOLERANCE: f64 = 1e-5;
 
 /// Activations as the kernels round them: int8 in blocks as long as the weights', ties to even, none for floats.
-fn rounded(ty: BlockType, x: &[f32]) -> Vec<f64> {
+fn rounded(ty: GgmlType, x: &[f32]) -> Vec<f64> {
     if ty.block_len() == 1 {
         return x.iter().map(|&x| f64::from(x)).collect();
     }
@@ -30,7 +30,7 @@ fn rounded(ty: BlockType, x: &[f32]) -> Vec<f64> {
 fn products_equal_f64() {
     let pool = ThreadPool::new(1);
     let mut random = Random::new(5);
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         for (rows, cols) in [(16, 256), (24, 1024), (8, 9728)] {
             let bytes = linear_support::matrix(&mut random, ty, rows, cols);
             let matrix = Matrix::new(ty, rows, cols, &bytes).unwrap();
@@ -52,7 +52,7 @@ fn products_equal_f64() {
 /// The comparison above can fail: one code off by one is far outside of it.
 #[test]
 fn a_changed_weight_is_seen() {
-    let (pool, ty, cols) = (ThreadPool::new(1), BlockType::Q4_0, 256);
+    let (pool, ty, cols) = (ThreadPool::new(1), GgmlType::Q4_0, 256);
     let mut random = Random::new(6);
     let mut bytes = linear_support::matrix(&mut random, ty, 8, cols);
     let mut weights = vec![0f32; 8 * cols];

@@ -2,7 +2,7 @@
 
 mod linear_support;
 
-use ember_kernels_cpu::{BlockType, Isa, Matrix, ThreadPool, linear_with};
+use ember_kernels_cpu::{GgmlType, Isa, Matrix, ThreadPool, linear_with};
 use ember_test_support::Random;
 use linear_support::{activations, constant_matrix};
 
@@ -31,7 +31,7 @@ fn vector_isas() -> Vec<Isa> {
 }
 
 /// Rows of one block, odd numbers of blocks, and for floats lengths that are no multiple of a vector.
-fn lengths(ty: BlockType) -> Vec<usize> {
+fn lengths(ty: GgmlType) -> Vec<usize> {
     match ty.block_len() {
         1 => vec![1, 7, 8, 9, 31, 64, 100, 257],
         len => [1, 2, 3, 5, 8].map(|blocks| blocks * len).to_vec(),
@@ -42,7 +42,7 @@ fn lengths(ty: BlockType) -> Vec<usize> {
 fn every_isa_equals_scalar() {
     let pool = ThreadPool::new(1);
     let mut random = Random::new(1);
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         for cols in lengths(ty) {
             for rows in [1, 7, 8, 9, 24] {
                 let bytes = linear_support::matrix(&mut random, ty, rows, cols);
@@ -69,7 +69,7 @@ fn large_products_equal_scalar() {
     let mut random = Random::new(3);
     let sizes: [(usize, usize, usize); 5] =
         [(72, 600, 5), (9, 1100, 101), (8, 64, 1024), (8, 64, 1025), (9, 32, 2100)];
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         for (rows, cols, m) in sizes {
             let cols = match ty.block_len() {
                 1 => cols,
@@ -93,7 +93,7 @@ fn large_products_equal_scalar() {
 #[test]
 fn extreme_codes_equal_scalar() {
     let pool = ThreadPool::new(1);
-    for ty in BlockType::ALL.into_iter().filter(|ty| ty.block_len() > 1) {
+    for ty in GgmlType::ALL.into_iter().filter(|ty| ty.block_len() > 1) {
         let cols = 2 * ty.block_len();
         for code in [0x00, 0x01, 0x0f, 0x7f, 0x80, 0x81, 0xf0, 0xfe, 0xff] {
             let bytes = constant_matrix(ty, 9, cols, code);
@@ -118,8 +118,8 @@ fn extreme_codes_equal_scalar() {
 /// The integers come out exactly: all-ones activations round to 127 with the scale 1/127.
 #[test]
 fn smallest_q8_0_weight_is_not_clipped() {
-    let bytes = constant_matrix(BlockType::Q8_0, 8, 32, 0x80);
-    let matrix = Matrix::new(BlockType::Q8_0, 8, 32, &bytes).unwrap();
+    let bytes = constant_matrix(GgmlType::Q8_0, 8, 32, 0x80);
+    let matrix = Matrix::new(GgmlType::Q8_0, 8, 32, &bytes).unwrap();
     let pool = ThreadPool::new(1);
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
         for m in [1, 8] {
@@ -135,7 +135,7 @@ fn odd_activations_equal_scalar() {
     let pool = ThreadPool::new(1);
     let mut random = Random::new(2);
     let odd = [0.0, -0.0, 1e-45, -1e-40, 1e-38, 3e38, f32::MAX, f32::MIN_POSITIVE, f32::NAN, f32::INFINITY];
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         let cols = 2 * ty.block_len().max(16);
         let bytes = linear_support::matrix(&mut random, ty, 8, cols);
         let matrix = Matrix::new(ty, 8, cols, &bytes).unwrap();
@@ -163,7 +163,7 @@ fn odd_activations_equal_scalar() {
 fn not_a_number_stays_in_its_token() {
     let mut random = Random::new(3);
     let pool = ThreadPool::new(1);
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         let cols = 2 * ty.block_len().max(16);
         let bytes = linear_support::matrix(&mut random, ty, 8, cols);
         let matrix = Matrix::new(ty, 8, cols, &bytes).unwrap();
@@ -191,10 +191,10 @@ fn not_a_number_stays_in_its_token() {
 fn batch_equals_single() {
     let mut random = Random::new(4);
     let pools = [1, 2, 5].map(ThreadPool::new);
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         let cols = 256;
-        let k_quant = linear_support::matrix(&mut random, BlockType::Q6_K, 40, cols);
-        let c = Matrix::new(BlockType::Q6_K, 40, cols, &k_quant).unwrap();
+        let k_quant = linear_support::matrix(&mut random, GgmlType::Q6_K, 40, cols);
+        let c = Matrix::new(GgmlType::Q6_K, 40, cols, &k_quant).unwrap();
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
             // The portable kernels are slow; for the others, enough rows for several tasks.
             let (rows, m) = if isa == Isa::Scalar { (20, 9) } else { (1000, 37) };
@@ -233,7 +233,7 @@ fn batch_equals_single() {
 fn empty_products_are_empty_or_zero() {
     let pool = ThreadPool::new(2);
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-        for ty in BlockType::ALL {
+        for ty in GgmlType::ALL {
             let no_rows = Matrix::new(ty, 0, 256, &[]).unwrap();
             linear_with(isa, &pool, &[1.0; 256], 1, &[no_rows], &mut [&mut []]);
             let one = vec![0; bytes_of_one(ty)];
@@ -250,14 +250,14 @@ fn empty_products_are_empty_or_zero() {
     }
 }
 
-fn bytes_of_one(ty: BlockType) -> usize {
+fn bytes_of_one(ty: GgmlType) -> usize {
     linear_support::bytes_of(ty, 1, 256)
 }
 
 #[test]
 fn shapes_that_do_not_fit_are_refused() {
     use ember_kernels_cpu::MatrixError;
-    let ty = BlockType::Q4_K;
+    let ty = GgmlType::Q4_K;
     assert_eq!(Matrix::new(ty, 1, 255, &[]).unwrap_err(), MatrixError::Cols { ty, cols: 255 });
     let error = Matrix::new(ty, 2, 256, &[0; 287]).unwrap_err();
     assert_eq!(error.to_string(), "2 x 256 of Q4_K take 288 bytes, not 287");
@@ -268,7 +268,7 @@ fn shapes_that_do_not_fit_are_refused() {
 #[test]
 #[should_panic(expected = "x is [m, cols] = [2, 32]")]
 fn short_activations_are_refused() {
-    let bytes = constant_matrix(BlockType::Q8_0, 1, 32, 1);
-    let matrix = Matrix::new(BlockType::Q8_0, 1, 32, &bytes).unwrap();
+    let bytes = constant_matrix(GgmlType::Q8_0, 1, 32, 1);
+    let matrix = Matrix::new(GgmlType::Q8_0, 1, 32, &bytes).unwrap();
     linear_with(Isa::Scalar, &ThreadPool::new(1), &[0.0; 32], 2, &[matrix], &mut [&mut [0.0; 2]]);
 }

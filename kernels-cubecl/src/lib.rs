@@ -24,7 +24,7 @@ pub mod probe;
 pub mod rope;
 
 pub use buffer::Buffer;
-pub use ember_formats::GgmlType as BlockType;
+pub use ember_formats::GgmlType;
 pub use error::GpuError;
 pub use failure::guard;
 pub use gpu::{Capabilities, Gpu, MatrixUnit, launch_count, read_bytes};

@@ -82,7 +82,7 @@ impl DeviceMatrix {
     /// A matrix of f32 rows that is on the device already, one after another without gaps.
     ///
     /// # Panics
-    /// When `cols` is no multiple of [`DENSE_COLS`](Self::DENSE_COLS).
+    /// If `cols` is no multiple of [`DENSE_COLS`](Self::DENSE_COLS).
     pub fn dense(words: Buffer, rows: usize, cols: usize) -> Self {
         let ty = GgmlType::F32;
         let planes = Planes::new(ty, cols);

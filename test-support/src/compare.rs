@@ -33,7 +33,7 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
 /// The largest `|actual - expected|`.
 ///
 /// # Panics
-/// When an element is not finite, lengths differ, or there are no elements.
+/// If an element is not finite, lengths differ, or there are no elements.
 #[track_caller]
 pub fn max_difference(actual: &[impl Real], expected: &[impl Real]) -> f64 {
     largest(pairs(actual, expected).into_iter().map(|(a, e)| (a - e).abs()))

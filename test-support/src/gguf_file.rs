@@ -14,7 +14,7 @@ impl GgufFile {
     /// The bytes of the file.
     ///
     /// # Panics
-    /// When the parts do not make a file: a name twice, or data of another size than its dimensions.
+    /// If the parts do not make a file: a name twice, or data of another size than its dimensions.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut header = GgufWriter::new(Vec::new(), 3, 32).expect("a known version");
         for (key, value) in self.metadata {

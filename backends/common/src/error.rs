@@ -1,4 +1,4 @@
-//! What can go wrong between a backend and a loaded model.
+//! Errors between a backend and a loaded model.
 use ember_models::{ModelError, SetThreadsError};
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ pub enum DeviceError {
     /// The driver lists no device.
     #[error("no device was found: {advice}")]
     NoDevice {
-        /// What to do about it.
+        /// The remedy.
         advice: &'static str,
     },
     /// The driver lists fewer devices.

@@ -1,4 +1,4 @@
-//! What Ember's backends share: their options and errors, the loading of a model, and for GPUs CubeCL's configuration,
+//! The common part of Ember's backends: their options and errors, the loading of a model, and for GPUs CubeCL's configuration,
 //! what a device reports, and its comparison with the CPU.
 //!
 //! Everything generic over a Burn backend is instantiated by the crate of that backend (`ember-backend-cpu`,
@@ -25,9 +25,9 @@ use ember_models::{DecoderRunner, KvCache, KvType, Runner, TextModel, WeightForm
 pub struct DeviceInfo {
     /// Its number among the backend's devices.
     pub index: usize,
-    /// What the driver calls it.
+    /// The driver's name for it.
     pub name: String,
-    /// What is known of it, one fact per line.
+    /// Its properties, one per line.
     pub facts: Vec<String>,
 }
 
@@ -44,13 +44,13 @@ pub struct CacheOptions {
 pub struct LoadedModel {
     /// The model.
     pub runner: Box<dyn Runner>,
-    /// What it runs on, for people.
+    /// The device, for people.
     pub device: String,
-    /// Whether its kernels are compiled at their first use: worth a warm-up.
+    /// True if its kernels are compiled at their first use: worth a warm-up.
     pub compiles_kernels: bool,
 }
 
-/// What a device does at best.
+/// The best rates of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
     /// Bytes read and written per second by a copy.

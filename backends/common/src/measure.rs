@@ -1,7 +1,7 @@
 //! Single products on a GPU beside what it does at best.
 use crate::{DeviceError, Floor, gpu};
 use burn_cubecl::cubecl::Runtime;
-use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, GpuError, linear};
+use ember_kernels_cubecl::{DeviceMatrix, GgmlType, Gpu, GpuError, linear};
 use ember_models::ModelError;
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ fn products<R: Runtime>(
     let gpu = Gpu::<R>::open(device);
     let affordable = operations * MOST_SECONDS / (2 * TOKENS[2] * COLS) as f64;
     let n = (affordable as usize).clamp(64, MOST_ROWS);
-    for ty in [BlockType::F16, BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_K, BlockType::Q6_K] {
+    for ty in [GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K] {
         // What the weights are does not change the time.
         let rows = vec![0; n * ty.row_bytes(COLS)?];
         let matrix = DeviceMatrix::upload(&gpu, "a matrix to measure", ty, COLS, &[&rows], &mut |_| ())?;

@@ -102,7 +102,7 @@ fn open(index: usize) -> Result<(CudaDevice, String), DeviceError> {
     Ok((CudaDevice::new(index), name))
 }
 
-/// How many devices the driver sees.
+/// Number of devices that the driver sees.
 fn device_count() -> Result<usize, DeviceError> {
     // SAFETY: only looks for the library and loads it.
     if !unsafe { sys::is_culib_present() } {

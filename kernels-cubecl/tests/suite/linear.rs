@@ -1,7 +1,7 @@
 //! Products with packed matrices against sums in f64.
 use crate::blocks::{random_rows, weights};
 use crate::device::{TestRuntime, gpu, plane_variants, upload};
-use ember_kernels_cubecl::{BlockType, Capabilities, DeviceMatrix, Gpu, launch_count, linear, pack_rows};
+use ember_kernels_cubecl::{Capabilities, DeviceMatrix, GgmlType, Gpu, launch_count, linear, pack_rows};
 use ember_test_support::{definition, distance, random};
 
 /// A matrix on the device and its weights.
@@ -10,16 +10,16 @@ struct Sample {
     weights: Vec<f32>,
 }
 
-fn sample(gpu: &Gpu<TestRuntime>, ty: BlockType, rows: usize, cols: usize) -> Sample {
+fn sample(gpu: &Gpu<TestRuntime>, ty: GgmlType, rows: usize, cols: usize) -> Sample {
     let gguf = random_rows(ty, rows, cols, (rows + cols) as u64);
     let matrix = DeviceMatrix::upload(gpu, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();
     Sample { matrix, weights: weights(ty, &gguf) }
 }
 
 /// What a product of `tokens` rows may err by: matrix units round both sides to f16.
-fn tolerance(gpu: &Gpu<TestRuntime>, ty: BlockType, tokens: usize) -> f64 {
+fn tolerance(gpu: &Gpu<TestRuntime>, ty: GgmlType, tokens: usize) -> f64 {
     match gpu.caps().matrix {
-        Some(_) if tokens >= 16 && ty != BlockType::F32 => 1e-3,
+        Some(_) if tokens >= 16 && ty != GgmlType::F32 => 1e-3,
         _ => 1e-5,
     }
 }
@@ -51,7 +51,7 @@ fn variants() -> Vec<Gpu<TestRuntime>> {
 #[test]
 fn every_type_multiplies_vectors() {
     for gpu in plane_variants() {
-        for ty in BlockType::ALL {
+        for ty in GgmlType::ALL {
             let sample = sample(&gpu, ty, 21, 768);
             for tokens in 1..=4 {
                 check(&gpu, &sample, tokens);
@@ -63,7 +63,7 @@ fn every_type_multiplies_vectors() {
 #[test]
 fn every_type_multiplies_tiles() {
     let gpu = gpu();
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         let sample = sample(&gpu, ty, 70, 256);
         // Every size of tile, whole and not; 16 is the least that matrix units get.
         for tokens in [5, 8, 16, 17, 64, 513] {
@@ -75,19 +75,19 @@ fn every_type_multiplies_tiles() {
 #[test]
 fn any_number_of_rows_of_x() {
     for gpu in variants() {
-        let sample = sample(&gpu, BlockType::Q4_K, 67, 512);
+        let sample = sample(&gpu, GgmlType::Q4_K, 67, 512);
         for tokens in [1, 2, 3, 4, 5, 16, 17, 32, 33, 64, 65, 130] {
             check(&gpu, &sample, tokens);
         }
     }
     let gpu = gpu();
-    check(&gpu, &self::sample(&gpu, BlockType::Q8_0, 9, 32), 513);
+    check(&gpu, &self::sample(&gpu, GgmlType::Q8_0, 9, 32), 513);
 }
 
 #[test]
 fn activations_beyond_f16_are_scaled() {
     let gpu = gpu();
-    let sample = sample(&gpu, BlockType::Q8_0, 40, 96);
+    let sample = sample(&gpu, GgmlType::Q8_0, 40, 96);
     // Rows of very different size: 1e-30, 1, 1e30, zeros.
     let mut x = random(1, 40 * 96);
     for (row, x) in x.chunks_exact_mut(96).enumerate() {
@@ -100,7 +100,7 @@ fn activations_beyond_f16_are_scaled() {
         let y = gpu.read_f32(&y[0]).unwrap();
         let y: Vec<f32> = y.chunks_exact(40).skip(scale).step_by(4).flatten().copied().collect();
         let error = distance(&y, &definition::product(&rows, &sample.weights, 96));
-        assert!(error < tolerance(&gpu, BlockType::Q8_0, 40), "{scale}: {error}");
+        assert!(error < tolerance(&gpu, GgmlType::Q8_0, 40), "{scale}: {error}");
     }
 }
 
@@ -108,7 +108,7 @@ fn activations_beyond_f16_are_scaled() {
 fn floats_of_any_width() {
     for gpu in plane_variants() {
         for (ty, cols) in
-            [(BlockType::F32, 7), (BlockType::F16, 40), (BlockType::BF16, 333), (BlockType::F16, 129)]
+            [(GgmlType::F32, 7), (GgmlType::F16, 40), (GgmlType::BF16, 333), (GgmlType::F16, 129)]
         {
             let sample = sample(&gpu, ty, 5, cols);
             for tokens in [1, 2, 9, 20] {
@@ -122,7 +122,7 @@ fn floats_of_any_width() {
 fn large_matrices_take_blocks_of_rows() {
     for gpu in plane_variants() {
         for rows in [2049, 8195] {
-            let sample = sample(&gpu, BlockType::Q5_0, rows, 320);
+            let sample = sample(&gpu, GgmlType::Q5_0, rows, 320);
             check(&gpu, &sample, 1);
             check(&gpu, &sample, 2);
         }
@@ -137,7 +137,7 @@ fn columns(y: &[f64], all: usize, first: usize, rows: usize) -> Vec<f64> {
 #[test]
 fn segments_of_shards_from_any_row() {
     let gpu = gpu();
-    let (ty, rows, cols) = (BlockType::Q6_K, 150, 256);
+    let (ty, rows, cols) = (GgmlType::Q6_K, 150, 256);
     let gguf = random_rows(ty, rows, cols, 4);
     let weights = weights(ty, &gguf);
     let row_bytes = 4 * pack_rows(ty, cols, &gguf).len() / rows;

@@ -1,11 +1,11 @@
 //! Packing, placing and looking up rows.
 use crate::blocks::{random_rows, weights};
 use crate::device::gpu;
-use ember_kernels_cubecl::{BlockType, Capabilities, DeviceMatrix, GpuError, gather, pack_rows};
+use ember_kernels_cubecl::{Capabilities, DeviceMatrix, GgmlType, GpuError, gather, pack_rows};
 use ember_test_support::{max_difference, max_relative};
 
 /// Widths that leave planes half filled, where the type has such.
-fn widths(ty: BlockType) -> &'static [usize] {
+fn widths(ty: GgmlType) -> &'static [usize] {
     match ty.block_len() {
         1 => &[1, 7, 40, 257],
         32 => &[32, 96, 320],
@@ -17,7 +17,7 @@ fn widths(ty: BlockType) -> &'static [usize] {
 fn looked_up_rows_are_the_weights() {
     let gpu = gpu();
     let ids = [3u32, 0, 8, 8, 1];
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         for &cols in widths(ty) {
             let gguf = random_rows(ty, 9, cols, cols as u64);
             let all = weights(ty, &gguf);
@@ -40,7 +40,7 @@ fn looked_up_rows_are_the_weights() {
 #[test]
 fn stacked_parts_are_split_into_shards() {
     let gpu = gpu();
-    let (ty, cols) = (BlockType::Q4_K, 512);
+    let (ty, cols) = (GgmlType::Q4_K, 512);
     let parts = [5, 11, 3].map(|rows| random_rows(ty, rows, cols, rows as u64));
     let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
     let row_words = pack_rows(ty, cols, &parts[0][..ty.row_bytes(cols)]).len();
@@ -66,7 +66,7 @@ fn stacked_parts_are_split_into_shards() {
 
 #[test]
 fn device_memory_stays_near_the_file_size() {
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         for cols in [1024, 2560, 5120] {
             let gguf = random_rows(ty, 1, cols, 1);
             let growth = 4.0 * pack_rows(ty, cols, &gguf).len() as f64 / gguf.len() as f64;
@@ -79,11 +79,11 @@ fn device_memory_stays_near_the_file_size() {
 fn what_does_not_fit_is_refused() {
     let gpu = gpu();
     let upload =
-        |cols, bytes: &[u8]| DeviceMatrix::upload(&gpu, "w", BlockType::Q8_0, cols, &[bytes], &mut |_| ());
+        |cols, bytes: &[u8]| DeviceMatrix::upload(&gpu, "w", GgmlType::Q8_0, cols, &[bytes], &mut |_| ());
     assert!(matches!(upload(33, &[0; 34]), Err(GpuError::Invalid(_))));
     assert!(matches!(upload(64, &[0; 34]), Err(GpuError::Invalid(_))));
     assert!(matches!(upload(32, &[]), Err(GpuError::Invalid(_))));
     let tiny = gpu.with_capabilities(Capabilities { max_buffer: 32, ..gpu.caps() });
-    let error = DeviceMatrix::upload(&tiny, "w", BlockType::Q8_0, 32, &[&[0; 34]], &mut |_| ()).unwrap_err();
+    let error = DeviceMatrix::upload(&tiny, "w", GgmlType::Q8_0, 32, &[&[0; 34]], &mut |_| ()).unwrap_err();
     assert!(matches!(error, GpuError::TooLarge { limit: 32, .. }), "{error}");
 }

@@ -4,7 +4,7 @@ use crate::device::{TestRuntime, upload};
 use crate::emulator::{Edit, Launch, Program};
 use crate::runtime::Code;
 use crate::under_test::edited;
-use ember_kernels_cubecl::{BlockType, DeviceMatrix, Gpu, linear};
+use ember_kernels_cubecl::{DeviceMatrix, GgmlType, Gpu, linear};
 use ember_test_support::{definition, distance, random};
 
 /// Runs the statements of a kernel over `out`, 256 floats, in blocks of 64 threads with 128 floats of shared memory.
@@ -100,7 +100,7 @@ fn threads_that_do_not_meet_are_faults() {
 /// The error of a product of `tokens` rows with a Q4_K matrix whose kernels are edited; infinite for a fault.
 fn edited_product(tokens: usize, edit: Edit) -> f64 {
     let gpu = edited(edit);
-    let (ty, rows, cols) = (BlockType::Q4_K, 70, 256);
+    let (ty, rows, cols) = (GgmlType::Q4_K, 70, 256);
     let gguf = random_rows(ty, rows, cols, 1);
     let matrix = DeviceMatrix::upload(&gpu, "test", ty, cols, &[&gguf], &mut |_| ()).unwrap();
     let x = random(2, tokens * cols);

@@ -4,18 +4,18 @@ use ember_kernels_cubecl::attention::{Plan, SequencePlan, paged_attention};
 use ember_kernels_cubecl::kv::{KvLayout, KvPages, KvType};
 use ember_kernels_cubecl::rope::{HeadInput, Pairing, RowTable};
 use ember_kernels_cubecl::{
-    BlockType, DeviceMatrix, Gpu, activation, gather, linear, norm, pick, probe, rope,
+    DeviceMatrix, GgmlType, Gpu, activation, gather, linear, norm, pick, probe, rope,
 };
 use std::slice::from_ref;
 
 /// Every operation.
 pub fn all<R: Runtime>(gpu: &Gpu<R>) {
     element_wise(gpu);
-    for ty in BlockType::ALL {
+    for ty in GgmlType::ALL {
         products(gpu, ty, ty.block_len().max(32));
     }
     // Rows that are no whole number of loads.
-    for ty in [BlockType::F32, BlockType::F16, BlockType::BF16] {
+    for ty in [GgmlType::F32, GgmlType::F16, GgmlType::BF16] {
         products(gpu, ty, 20);
     }
     for ty in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0] {
@@ -38,7 +38,7 @@ fn many_rows<R: Runtime>(gpu: &Gpu<R>) {
     norm::rms_norm(gpu, &gpu.empty(ROWS * 200), &gpu.empty(200), 1e-6);
     pick::top_k(gpu, &gpu.empty(ROWS * 200), ROWS, 1);
     // Tiles of 64 rows in f32, and of 128 on matrix units.
-    for (ty, tile) in [(BlockType::F32, 64), (BlockType::F16, 128)] {
+    for (ty, tile) in [(GgmlType::F32, 64), (GgmlType::F16, 128)] {
         let zeros = vec![0; ty.row_bytes(1).expect("whole blocks")];
         let matrix = DeviceMatrix::upload(gpu, "zeros", ty, 1, &[&zeros], &mut |_| ()).expect("it is small");
         linear::linear(gpu, &gpu.empty(ROWS * tile), &matrix, 0, &[1]);
@@ -64,7 +64,7 @@ fn element_wise<R: Runtime>(gpu: &Gpu<R>) {
 }
 
 /// Products and look-ups, on both sides of the limits of the tables.
-fn products<R: Runtime>(gpu: &Gpu<R>, ty: BlockType, cols: usize) {
+fn products<R: Runtime>(gpu: &Gpu<R>, ty: GgmlType, cols: usize) {
     let most = 8192;
     let bytes = vec![0; most * ty.row_bytes(cols)];
     let matrix = DeviceMatrix::upload(gpu, "zeros", ty, cols, &[&bytes], &mut |_| ()).expect("it is small");

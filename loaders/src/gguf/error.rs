@@ -4,7 +4,7 @@ use std::io;
 
 use ember_formats::GgmlType;
 
-/// Why a GGUF file could not be read, or a metadata key not be used.
+/// The reason a GGUF file could not be read, or a metadata key not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
     /// The operating system refused.

@@ -34,7 +34,7 @@ macro_rules! getters {
     )*};
 }
 
-/// Why a value is not what the getter wants.
+/// The reason a value is not what the getter wants.
 enum Mismatch {
     Type,
     Range,

@@ -10,7 +10,7 @@ use super::metadata::Metadata;
 use super::parse::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, data_bytes};
 use super::value::{Value, write_string, write_value};
 
-/// Why a GGUF file could not be written.
+/// The reason a GGUF file could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufWriteError {
     /// The output refused.

@@ -1,9 +1,9 @@
-//! Why an image cannot be used.
+//! Errors of reading images.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why an image cannot be used; each message says what to do about it, or which limit is meant.
+/// The reason an image cannot be used; each message says what to do about it, or which limit is meant.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// Something is wrong with a file on disk.

@@ -1,4 +1,4 @@
-//! Why a tokenizer could not be built, or a text not encoded.
+//! Errors of building a tokenizer and of encoding.
 
 use std::path::PathBuf;
 
@@ -128,7 +128,7 @@ pub enum TokenizerError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A file of a folder is not the JSON that is expected.
@@ -136,7 +136,7 @@ pub enum TokenizerError {
     Json {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: serde_json::Error,
     },
     /// A tokenizer.json asks for something that is not supported.
