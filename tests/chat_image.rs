@@ -22,7 +22,7 @@ const TEMPLATES: [&str; 8] = [
 ];
 
 fn template(name: &str) -> ChatTemplate {
-    let source = fs::read_to_string(fixture(&format!("chat/templates/{name}.jinja"))).unwrap();
+    let source = fs::read_to_string(fixture(format!("chat/templates/{name}.jinja"))).unwrap();
     ChatTemplate::new(&source, "<s>", "</s>").unwrap()
 }
 
