@@ -9,8 +9,7 @@ use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 use ember_test_support::read_fixture;
 use serde::Deserialize;
 use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const HOW_TO_FILL: &str = "run `python3 loaders/tests/reference/tokenizer_full.py DIR` and then \
     `DIR/venv/bin/python tests/reference/chat_mistral_common.py --vocabularies DIR`";

@@ -96,7 +96,7 @@ fn a_forward_of_many_rows_equals_the_cpu() {
     let checkpoint = synthetic::checkpoint_of(false, &size);
     let tokens: Vec<i64> = invariance::tokens(4 * 1024).into_iter().map(i64::from).collect();
     let (gpu, cpu) = (forward::<B>(&checkpoint, &tokens), forward::<NdArray>(&checkpoint, &tokens));
-    let error = common::max_relative(&gpu, &cpu);
+    let error = ember_test_support::max_relative(&gpu, &cpu);
     assert!(error < 1e-4, "{error}");
 }
 
@@ -113,7 +113,7 @@ fn the_file_is_given_back_once_its_weights_are_placed() {
     const VOCAB: usize = 32_768;
     let name = "placed_weights.gguf";
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let file = synthetic::gguf(false, &Size { vocab: VOCAB, ..Size::SMALL }).expect("writing to memory");
+    let file = synthetic::gguf(false, &Size { vocab: VOCAB, ..Size::SMALL });
     std::fs::write(&path, &file).expect("a temporary file");
     let checkpoint = Checkpoint::open(&path).expect("a whole checkpoint");
     let embedding = checkpoint.tensor("token_embd.weight").expect("the largest tensor, beside the head");

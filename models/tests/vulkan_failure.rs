@@ -31,7 +31,7 @@ struct Models {
 
 impl Models {
     fn load(device: WgpuDevice) -> Result<Self, ModelError> {
-        let checkpoint = Checkpoint::open(golden::fixture("qwen3-tied/f32.gguf")).expect("a fixture");
+        let checkpoint = Checkpoint::open(golden::file("qwen3-tied/f32.gguf")).expect("a fixture");
         let projector = vision::projector("gelu-2", "mmproj-f32.gguf");
         let decoder = Decoder::load(&checkpoint, WeightFormat::Packed, &device)?;
         let cache = KvCache::new::<B>(checkpoint.config(), KvType::F16, 64, &device)?;

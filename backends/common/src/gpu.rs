@@ -6,14 +6,11 @@ use burn_cubecl::cubecl::config::CubeClRuntimeConfig;
 use burn_cubecl::cubecl::config::cache::CacheConfig;
 use burn_cubecl::cubecl::features::Plane;
 use ember_kernels_cubecl::{Gpu, probe};
-use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
-use ember_loaders::image::PixelValues;
-use ember_loaders::projector::{PixtralConfig, Projector};
+use ember_loaders::checkpoint::Checkpoint;
+use ember_models::ModelError;
 use ember_models::backend::Backend;
-use ember_models::{Batch, ImageEncoder, ModelError, PixtralEncoder, Runner, RunnerOutput};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rows of a prefill step: enough to keep the matrix units busy.

@@ -37,7 +37,7 @@ fn products<R: Runtime>(
     let n = (affordable as usize).clamp(64, MOST_ROWS);
     for ty in [GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_K, GgmlType::Q6_K] {
         // What the weights are does not change the time.
-        let rows = vec![0; n * ty.row_bytes(COLS)?];
+        let rows = vec![0; n * ty.row_bytes(COLS)];
         let matrix = DeviceMatrix::upload(&gpu, "a matrix to measure", ty, COLS, &[&rows], &mut |_| ())?;
         for tokens in TOKENS {
             let seconds = seconds(&gpu, &matrix, tokens)?;
