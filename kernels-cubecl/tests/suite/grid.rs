@@ -1,9 +1,10 @@
 //! Steps of more rows than a grid has cubes in one direction. The products and the choice of tokens share the arithmetic
 //! and would take minutes: `text/operations.rs` launches them without running them.
-use crate::device::{gpu, random, relative_error, upload};
+use crate::device::{gpu, upload};
 use ember_kernels_cubecl::kv::{KvLayout, KvPages, KvType};
 use ember_kernels_cubecl::norm;
 use ember_kernels_cubecl::rope::{HeadInput, Pairing, RowTable, rotate_and_write};
+use ember_test_support::{max_relative, random};
 
 /// The grid has 65,535.
 const ROWS: usize = 65_537;
@@ -11,7 +12,7 @@ const ROWS: usize = 65_537;
 #[test]
 fn every_row_is_normalised() {
     let gpu = gpu();
-    let (x, residual, weight) = (random(2 * ROWS, 1), random(2 * ROWS, 2), [0.5, 2.0]);
+    let (x, residual, weight) = (random(1, 2 * ROWS), random(2, 2 * ROWS), [0.5, 2.0]);
     let expected = |x: &[f32]| -> Vec<f64> {
         let row = |row: &[f32; 2]| {
             let [a, b] = row.map(f64::from);
@@ -22,11 +23,11 @@ fn every_row_is_normalised() {
     };
     let (x_on_gpu, weight) = (upload(&gpu, &x), upload(&gpu, &weight));
     let y = norm::rms_norm(&gpu, &x_on_gpu, &weight, 1.0);
-    assert!(relative_error(&gpu.read_f32(&y).unwrap(), &expected(&x)) < 1e-6);
+    assert!(max_relative(&gpu.read_f32(&y).unwrap(), &expected(&x)) < 1e-6);
     let (sum, y) = norm::add_rms_norm(&gpu, &upload(&gpu, &residual), &x_on_gpu, &weight, 1.0);
     let added: Vec<f32> = x.iter().zip(&residual).map(|(x, r)| x + r).collect();
     assert_eq!(gpu.read_f32(&sum).unwrap(), added);
-    assert!(relative_error(&gpu.read_f32(&y).unwrap(), &expected(&added)) < 1e-6);
+    assert!(max_relative(&gpu.read_f32(&y).unwrap(), &expected(&added)) < 1e-6);
 }
 
 #[test]
@@ -36,7 +37,7 @@ fn every_row_is_written_to_its_slot() {
     let pages = KvPages::new(&gpu, layout, ROWS).unwrap();
     let slots: Vec<u32> = (0..ROWS as u32).rev().collect();
     let table = RowTable::new(&gpu, &[], &[], &slots, None).unwrap();
-    let [q, k, v] = [1, 2, 3].map(|seed| random(2 * ROWS, seed));
+    let [q, k, v] = [1, 2, 3].map(|seed| random(seed, 2 * ROWS));
     let [q_on_gpu, k_on_gpu, v_on_gpu] = [&q, &k, &v].map(|x| upload(&gpu, x));
     let input = HeadInput { q: &q_on_gpu, k: &k_on_gpu, v: &v_on_gpu, norms: None, pairing: Pairing::Half };
     assert_eq!(gpu.read_f32(&rotate_and_write(&gpu, &input, &table, &pages)).unwrap(), q);

@@ -1,10 +1,10 @@
 //! The emulator notices what CUDA leaves undefined, and kernels that compute something else.
 use crate::blocks::{random_rows, weights};
-use crate::device::{TestRuntime, upload};
+use crate::device::upload;
 use crate::emulator::{Edit, Launch, Program};
 use crate::runtime::Code;
 use crate::under_test::edited;
-use ember_kernels_cubecl::{DeviceMatrix, GgmlType, Gpu, linear};
+use ember_kernels_cubecl::{DeviceMatrix, GgmlType, linear};
 use ember_test_support::{definition, distance, random};
 
 /// Runs the statements of a kernel over `out`, 256 floats, in blocks of 64 threads with 128 floats of shared memory.
