@@ -128,7 +128,9 @@ fn a_device_that_is_not_there_is_refused() {
     let refused = run(&["--backend", "vulkan", "--device", "9"]);
     assert_eq!(refused.status, 1);
     assert!(
-        refused.stderr.contains("--device 9 does not exist: `ember devices` lists"),
+        refused.stderr.contains(
+            "device 9 does not exist: there is 1, from 0: `ember devices --backend vulkan` lists them"
+        ),
         "{}",
         refused.stderr
     );
@@ -137,6 +139,6 @@ fn a_device_that_is_not_there_is_refused() {
     assert!(refused.stderr.contains("CUDA") && refused.stderr.contains("install"), "{}", refused.stderr);
     let refused = run(&["--backend", "metal"]);
     assert_eq!(refused.status, 1);
-    let expected = "this binary was built without the metal backend: build it with --features metal";
+    let expected = "this binary was built without the metal backend (it has: cuda, vulkan, ndarray): build it with --features metal";
     assert!(refused.stderr.contains(expected), "{}", refused.stderr);
 }

@@ -72,11 +72,11 @@ impl TensorFile {
         tensor.data().as_chunks().0.iter().map(|&word| i64::from_le_bytes(word)).collect()
     }
 
-    /// Token ids, which are kept as i64 or u32.
+    /// Token ids, which are kept as i64, or as i32 or u32, whose bytes are those of an id either way.
     #[track_caller]
     pub fn ids(&self, name: &str) -> Vec<u32> {
         let tensor = self.tensor(name);
-        if tensor.dtype() == Dtype::U32 {
+        if matches!(tensor.dtype(), Dtype::I32 | Dtype::U32) {
             return tensor.data().as_chunks().0.iter().map(|&word| u32::from_le_bytes(word)).collect();
         }
         self.i64(name).into_iter().map(|id| u32::try_from(id).expect("a token id")).collect()
