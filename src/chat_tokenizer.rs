@@ -46,7 +46,9 @@ impl ChatTokenizer {
             true => Tokenizer::from_folder(path),
             false => Tokenizer::from_gguf(&Gguf::open(path)?),
         };
-        tokenizer.map(Self::new).map_err(|source| Error::Tokenizer { path: path.to_owned(), source })
+        tokenizer
+            .map(Self::new)
+            .map_err(|source| Error::Tokenizer { path: path.to_owned(), source: source.into() })
     }
 
     /// The text side of an open checkpoint.
@@ -59,7 +61,7 @@ impl ChatTokenizer {
             None => Tokenizer::from_folder(checkpoint.path()),
         };
         let path = || checkpoint.path().to_owned();
-        tokenizer.map(Self::new).map_err(|source| Error::Tokenizer { path: path(), source })
+        tokenizer.map(Self::new).map_err(|source| Error::Tokenizer { path: path(), source: source.into() })
     }
 
     /// A tokenizer with its chat template, or ChatML when it has none.

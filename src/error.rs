@@ -27,7 +27,7 @@ pub enum Error {
         /// The model.
         path: PathBuf,
         /// The fault.
-        source: TokenizerError,
+        source: Box<TokenizerError>,
     },
     /// A text that the tokenizer cannot encode.
     #[error(transparent)]
@@ -124,7 +124,7 @@ pub enum ProjectorError {
         /// The file.
         path: PathBuf,
         /// The fault.
-        source: CheckpointError,
+        source: Box<CheckpointError>,
     },
     /// The folder of the model cannot be listed.
     #[error("cannot list {}: {source}", folder.display())]

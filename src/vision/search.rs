@@ -30,14 +30,15 @@ pub fn open_for(
 /// # Errors
 /// As [`Projector::open`], with the name of the file.
 pub fn open(path: &Path) -> Result<Projector, ProjectorError> {
-    Projector::open(path).map_err(|source| ProjectorError::Unfit { path: path.to_owned(), source })
+    Projector::open(path)
+        .map_err(|source| ProjectorError::Unfit { path: path.to_owned(), source: source.into() })
 }
 
 fn open_fitting(path: &Path, config: &ModelConfig) -> Result<Projector, ProjectorError> {
     let projector = open(path)?;
     match projector.check_fits(config) {
         Ok(()) => Ok(projector),
-        Err(source) => Err(ProjectorError::Unfit { path: path.to_owned(), source }),
+        Err(source) => Err(ProjectorError::Unfit { path: path.to_owned(), source: source.into() }),
     }
 }
 
@@ -99,7 +100,10 @@ mod tests {
             true => Ok(()),
             false => Err(ProjectorError::Unfit {
                 path: path.to_owned(),
-                source: CheckpointError::NotACheckpoint { path: path.to_owned(), problem: "too wide".into() },
+                source: Box::new(CheckpointError::NotACheckpoint {
+                    path: path.to_owned(),
+                    problem: "too wide".into(),
+                }),
             }),
         };
         match choose(Path::new("m.gguf"), &groups, open) {

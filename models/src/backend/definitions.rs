@@ -97,8 +97,7 @@ pub(super) fn attention(ty: KvType, qwen3: bool) -> Result<[Values; 2], ModelErr
         let q = default::rotate_and_write(heads, pages, step);
         default::paged_attention(q, pages, step, 0.2)
     }
-    Ok(attend::<D>(ty, qwen3, |layout, n_blocks| KvPages::host(layout, n_blocks), body, &CPU)?
-        .map(Values::of))
+    Ok(attend::<D>(ty, qwen3, KvPages::host, body, &CPU)?.map(Values::of))
 }
 
 pub(super) fn top_k(logits: &[f32], shape: [usize; 2], k: usize) -> Result<Vec<TopK>, ModelError> {
