@@ -1,5 +1,6 @@
 //! The examples, run as README says. `cargo test` builds them before this; a test run alone needs `cargo build --examples`.
 mod cli_support;
+mod vision_support;
 
 use cli_support::model;
 use std::path::PathBuf;
@@ -43,6 +44,19 @@ fn swap_backend_answers_on_the_cpu() {
     let printed = output("swap_backend", &[&model("qwen2/f32.gguf")]);
     assert!(printed.contains("ndarray: qwen2"), "{printed}");
     assert!(printed.trim_end().ends_with("tokens/s]"), "{printed}");
+}
+
+#[test]
+fn chat_with_image_goes_on_from_the_cached_image() {
+    let folder = vision_support::folder("example");
+    let (model, picture) =
+        (vision_support::with_template(&folder), vision_support::image(&folder, "a.bmp", (2, 3), 1));
+    let printed = output("chat_with_image", &[&model, &picture]);
+    let cached =
+        |line: &str| line.strip_prefix('[').and_then(|line| line.split(' ').next()?.parse::<usize>().ok());
+    let cached: Vec<usize> = printed.lines().filter_map(cached).collect();
+    assert_eq!(cached.len(), 2, "{printed}");
+    assert!(cached[0] == 0 && cached[1] > 2 * 4, "the image is read once: {printed}");
 }
 
 #[test]
