@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::progress::{Progress, Reporter};
 use crate::session::Session;
 use crate::settings::AnswerOptions;
-use crate::vision::VisionModel;
+use crate::vision::{EncodedImages, ImageFile, VisionModel};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::gguf::GgmlType;
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ pub struct ModelFiles {
     checkpoint: Checkpoint,
     options: ModelOptions,
     /// From the first use on: a model can be measured without its tokenizer.
-    text: OnceLock<ChatTokenizer>,
+    chat: OnceLock<ChatTokenizer>,
     /// From the first image on: a model can be used without its projector.
     vision: Option<VisionModel>,
 }
@@ -62,7 +62,7 @@ impl ModelFiles {
         let allowed = checkpoint.config().context_length;
         match options.context_size {
             Some(asked) if asked > allowed => Err(Error::ContextTooLarge { asked, allowed }),
-            _ => Ok(Self { checkpoint, options, text: OnceLock::new(), vision: None }),
+            _ => Ok(Self { checkpoint, options, chat: OnceLock::new(), vision: None }),
         }
     }
 
@@ -76,16 +76,16 @@ impl ModelFiles {
         self.checkpoint.config()
     }
 
-    /// Tokenizer and chat template.
+    /// The tokenizer with the chat template, opened at the first call.
     ///
     /// # Errors
     /// [`Error::Tokenizer`] for a tokenizer that is not supported.
     pub fn chat(&self) -> Result<&ChatTokenizer, Error> {
-        if let Some(text) = self.text.get() {
-            return Ok(text);
+        if let Some(chat) = self.chat.get() {
+            return Ok(chat);
         }
-        let text = ChatTokenizer::of_checkpoint(&self.checkpoint)?;
-        Ok(self.text.get_or_init(|| text))
+        let chat = ChatTokenizer::of_checkpoint(&self.checkpoint)?;
+        Ok(self.chat.get_or_init(|| chat))
     }
 
     /// The projector that reads images for the model, opened at the first call.
@@ -163,6 +163,19 @@ impl ModelFiles {
         }
         Ok(Model { files: self, engine, device_name: loaded.device, load_time: started.elapsed() })
     }
+
+    pub(crate) fn encode(&mut self, images: &[ImageFile]) -> Result<EncodedImages, Error> {
+        if images.is_empty() {
+            return Ok(EncodedImages::default());
+        }
+        self.vision()?;
+        let vision = self.vision.as_mut().expect("it was just opened");
+        vision.encode(images, &self.options.progress)
+    }
+
+    pub(crate) fn progress(&self) -> &Reporter {
+        &self.options.progress
+    }
 }
 
 /// A model ready to answer.
@@ -205,7 +218,7 @@ impl Model {
         self.files.vision()
     }
 
-    /// The files' text side, and the engine, for work on tokens.
+    /// The engine, for work on tokens.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
@@ -214,7 +227,7 @@ impl Model {
     ///
     /// # Errors
     /// As [`VisionModel::encode`].
-    pub fn encode(&mut self, images: &[crate::ImageFile]) -> Result<crate::EncodedImages, Error> {
+    pub fn encode(&mut self, images: &[ImageFile]) -> Result<EncodedImages, Error> {
         self.files.encode(images)
     }
 
@@ -239,19 +252,6 @@ impl Model {
             DecimalBytes(engine.runner().kv_bytes() as u64),
             files.options.kv_type,
         )
-    }
-}
-
-impl ModelFiles {
-    pub(crate) fn encode(&mut self, images: &[crate::ImageFile]) -> Result<crate::EncodedImages, Error> {
-        match &mut self.vision {
-            Some(vision) => vision.encode(images, &self.options.progress),
-            None => Ok(crate::EncodedImages::default()),
-        }
-    }
-
-    pub(crate) fn progress(&self) -> &Reporter {
-        &self.options.progress
     }
 }
 

@@ -1,6 +1,6 @@
 //! A conversation with a model, whose tokens stay cached from turn to turn.
 use crate::answer::{Answer, AnswerResult, Kept, Parts};
-use crate::chat::{Message, Prompt};
+use crate::chat::{ImagePromptError, Message, Prompt};
 use crate::chat_tokenizer::Conversation;
 use crate::engine::{GenerateLimits, Generation, Sequence, Tokens};
 use crate::error::Error;
@@ -153,7 +153,8 @@ impl<'m> Session<'m> {
     /// Continues a prompt that is not part of the conversation; `images` are those that it holds, in order.
     ///
     /// # Errors
-    /// [`Error::PromptTooLong`], [`Error::Cancelled`], and any error of the engine.
+    /// [`Error::PromptTooLong`], [`Error::ImagePrompt`] unless the prompt holds as many images, [`Error::Cancelled`], and
+    /// any error of the engine.
     pub fn complete(&mut self, prompt: &Prompt, images: &[ImageFile]) -> Result<Answer<'_>, Error> {
         continue_prompt(self.model, &mut self.sequence, &mut self.settings, prompt, images, None)
     }
@@ -169,6 +170,10 @@ fn continue_prompt<'s>(
 ) -> Result<Answer<'s>, Error> {
     let Model { files, engine, .. } = model;
     files.check_prompt_fits(prompt.ids.len())?;
+    let (places, given) = (prompt.image_starts.len(), images.len());
+    if places != given {
+        return Err(ImagePromptError::Count { places, images: given }.into());
+    }
     let images = files.encode(images)?;
     let text = files.chat()?;
     let max_tokens = settings.options.max_tokens(text.thinks(prompt));

@@ -1,8 +1,11 @@
 //! The library as its users call it: a model, a session, answers.
+mod vision_support;
+
 use ember::sampling::SamplingOptions;
 use ember::{AnswerOptions, Ending, Error, Message, Model, ModelOptions, Progress, Reporter};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::rc::Rc;
 
 fn fixture(path: &str) -> String {
@@ -149,4 +152,20 @@ fn several_sessions_in_turn_use_all_of_the_cache() {
         let result = session.say("one", &[]).expect("it fits").finish().expect("a healthy model");
         assert_eq!((result.cached_tokens, result.tokens.len()), (0, 8));
     }
+}
+
+#[test]
+fn images_that_a_prompt_has_no_place_for_are_refused() {
+    let folder = vision_support::folder("library");
+    let mut model =
+        Model::open(vision_support::with_template(&folder), ModelOptions::default()).expect("a model");
+    let picture = vision_support::image(&folder, "a.bmp", (2, 3), 1);
+    let image = model.vision().expect("a projector beside it").read(Path::new(&picture)).expect("a picture");
+    let prompt =
+        model.files().chat().expect("a tokenizer").raw_prompt("hi".to_owned(), &[]).expect("plain text");
+    let mut session = model.session(limited(2)).expect("greedy");
+    let error = session.complete(&prompt, &[image.clone()]).map(drop).expect_err("no place for it");
+    assert_eq!(error.to_string(), "1 image given for 0 places ([IMG]) in the prompt");
+    let answer = session.say("What is this?", &[image]).expect("it fits").finish().expect("a healthy model");
+    assert_eq!(answer.image_tokens, [2 * 4]);
 }
