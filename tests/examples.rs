@@ -30,12 +30,7 @@ fn generate_answers_and_is_what_the_readme_shows() {
     assert!(statistics.starts_with("[100 tokens, ") && statistics.ends_with("MaxTokens]"), "{statistics}");
 
     let source = include_str!("../examples/generate.rs");
-    let from = source.find("    let mut model").expect("the first line that README shows");
-    let to = source.find("    Ok(())").expect("the line behind the last that README shows");
-    let shown: String = source[from..to]
-        .lines()
-        .map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line)))
-        .collect();
+    let shown = &source[source.find("use ember").expect("what follows the comment")..];
     assert!(include_str!("../README.md").contains(&format!("```rust\n{shown}```")), "{shown}");
 }
 
