@@ -164,7 +164,8 @@ fn images_that_a_prompt_has_no_place_for_are_refused() {
     let prompt =
         model.files().chat().expect("a tokenizer").raw_prompt("hi".to_owned(), &[]).expect("plain text");
     let mut session = model.session(limited(2)).expect("greedy");
-    let error = session.complete(&prompt, &[image.clone()]).map(drop).expect_err("no place for it");
+    let error =
+        session.complete(&prompt, std::slice::from_ref(&image)).map(drop).expect_err("no place for it");
     assert_eq!(error.to_string(), "1 image given for 0 places ([IMG]) in the prompt");
     let answer = session.say("What is this?", &[image]).expect("it fits").finish().expect("a healthy model");
     assert_eq!(answer.image_tokens, [2 * 4]);
