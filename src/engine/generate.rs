@@ -145,11 +145,9 @@ impl Generation {
         wanted: Wanted,
     ) -> Result<Step, EngineError> {
         let started = Instant::now();
-        let rest = &self.history[sequence.len()..];
-        let ids = &rest[..rest.len().min(engine.prefill_chunk())];
-        let wanted = if ids.len() == rest.len() { wanted } else { Wanted::Nothing };
-        let tokens = Tokens { ids, images: &self.images };
-        let output = engine.step(&mut [Chunk { sequence: &mut *sequence, tokens, wanted }])?;
+        let rest = Tokens { ids: &self.history[sequence.len()..], images: &self.images };
+        // One chunk of it.
+        let output = engine.extend(sequence, rest, wanted, &mut |_| false)?;
         self.prefill_time += started.elapsed();
         if sequence.len() == self.prompt_tokens {
             self.output = Some(output);

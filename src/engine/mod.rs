@@ -68,11 +68,6 @@ impl Engine {
         Self { runner, pool, prefill_chunk }
     }
 
-    /// Number of rows of a prefill step.
-    pub fn prefill_chunk(&self) -> usize {
-        self.prefill_chunk
-    }
-
     /// Sets the number of rows of a prefill step; the results do not depend on it.
     pub fn set_prefill_chunk(&mut self, rows: usize) {
         self.prefill_chunk = rows.max(1);
