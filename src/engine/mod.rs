@@ -1,12 +1,18 @@
 //! From token ids to token ids: sequences, KV blocks and flat batches. No tensors here: the model is behind [`Runner`].
+mod block_manager;
 mod block_pool;
+mod content;
 mod error;
 mod generate;
 mod image;
+mod prefix_cache;
+pub mod scheduler;
 mod sequence;
 pub mod vision;
 
+pub use block_manager::{BlockManager, BlockTable, BlockUsage, CachedPrefix};
 pub use block_pool::BlockPool;
+pub use content::{BlockKey, CacheScope, Content, HashBlock, ImageKey};
 pub use ember_models::{Runner, RunnerOutput};
 pub use error::EngineError;
 pub use generate::{FinishReason, GenerateLimits, Generation, Step};

@@ -1,0 +1,1 @@
+//! Block tables and the prefix cache by themselves.
