@@ -1,6 +1,5 @@
 //! From token ids to token ids: sequences, KV blocks and flat batches. No tensors here: the model is behind [`Runner`].
 mod block_manager;
-mod block_pool;
 mod content;
 mod error;
 mod generate;
@@ -11,7 +10,6 @@ mod sequence;
 pub mod vision;
 
 pub use block_manager::{BlockManager, BlockTable, BlockUsage, CachedPrefix};
-pub use block_pool::BlockPool;
 pub use content::{BlockKey, CacheScope, Content, HashBlock, ImageKey};
 pub use ember_models::{Runner, RunnerOutput};
 pub use error::EngineError;
@@ -29,7 +27,7 @@ const WARM_UP_ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 33];
 /// Owns a model and its KV pool, and runs steps for any number of sequences.
 pub struct Engine {
     runner: Box<dyn Runner>,
-    pool: BlockPool,
+    blocks: BlockManager,
     prefill_chunk: usize,
 }
 
@@ -69,9 +67,9 @@ impl Chunk<'_> {
 impl Engine {
     /// An engine over a loaded model.
     pub fn new(runner: Box<dyn Runner>) -> Self {
-        let pool = BlockPool::new(runner.n_blocks(), runner.block_len());
+        let blocks = BlockManager::new(runner.n_blocks(), runner.block_len());
         let prefill_chunk = runner.prefill_rows();
-        Self { runner, pool, prefill_chunk }
+        Self { runner, blocks, prefill_chunk }
     }
 
     /// Sets the number of rows of a prefill step; the results do not depend on it.
@@ -100,7 +98,7 @@ impl Engine {
 
     /// KV entries that all sequences together may hold.
     pub fn context_size(&self) -> usize {
-        self.pool.n_blocks() * self.pool.block_len()
+        self.blocks.n_blocks() * self.blocks.block_len()
     }
 
     /// Runs one flat batch over several sequences.
@@ -116,15 +114,15 @@ impl Engine {
             chunk.sequence.check_continues(chunk.tokens.images)?;
         }
         let needed: usize =
-            chunks.iter().map(|c| c.sequence.missing_blocks(c.tokens.ids.len(), self.pool.block_len())).sum();
-        if needed > self.pool.n_free() {
+            chunks.iter().map(|c| c.sequence.missing_blocks(c.tokens.ids.len(), &self.blocks)).sum();
+        if needed > self.blocks.usage().available() {
             let tokens = chunks.iter().map(|c| c.sequence.len() + c.tokens.ids.len()).max().unwrap_or(0);
             return Err(EngineError::ContextFull { tokens, context: self.context_size() });
         }
         let mut batch = Batch::default();
         for chunk in chunks.iter_mut() {
-            chunk.sequence.reserve(chunk.tokens.ids.len(), &mut self.pool);
-            append_rows(&mut batch, chunk, self.pool.block_len());
+            chunk.sequence.reserve(chunk.tokens.ids.len(), &self.blocks);
+            append_rows(&mut batch, chunk, self.blocks.block_len());
         }
         let mut output = self.runner.step(&batch)?;
         // The device picks as many for every row as the row that wants most.
@@ -177,7 +175,7 @@ impl Engine {
 
     /// Keeps the first `len` tokens of a sequence and frees the blocks behind them.
     pub fn truncate(&mut self, sequence: &mut Sequence, len: usize) {
-        sequence.truncate(len, &mut self.pool);
+        sequence.truncate(len);
     }
 }
 

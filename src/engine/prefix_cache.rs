@@ -139,6 +139,8 @@ impl PrefixCache {
     }
 
     fn entry_mut(&mut self, block: u32) -> &mut Entry {
-        self.entries[block as usize].as_mut().expect("blocks in use as cached ones and parents are in the cache")
+        self.entries[block as usize]
+            .as_mut()
+            .expect("blocks in use as cached ones and parents are in the cache")
     }
 }

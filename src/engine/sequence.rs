@@ -1,27 +1,16 @@
 //! One conversation's tokens and the KV blocks that hold them.
-use super::{BlockPool, EngineError, ImageSpan, Tokens};
+use super::{BlockManager, BlockTable, EngineError, ImageKey, ImageSpan, Tokens};
 
 /// Tokens whose keys and values are in the cache. A token that was sampled but not yet run is not part of it.
+///
+/// Dropping it gives its blocks back.
 #[derive(Debug, Default)]
 pub struct Sequence {
     tokens: Vec<u32>,
     /// In order; the last one may reach beyond the tokens.
-    images: Vec<CachedImage>,
-    block_table: Vec<u32>,
-}
-
-/// Tokens that were run with the embeddings of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CachedImage {
-    start: usize,
-    end: usize,
-    hash: [u8; 32],
-}
-
-impl From<&ImageSpan> for CachedImage {
-    fn from(span: &ImageSpan) -> Self {
-        Self { start: span.start, end: span.end(), hash: span.image.hash }
-    }
+    images: Vec<ImageKey>,
+    /// Its blocks in the pool of the engine that runs it; none before the first step.
+    table: Option<BlockTable>,
 }
 
 impl Sequence {
@@ -42,7 +31,7 @@ impl Sequence {
 
     /// Physical blocks, in order.
     pub fn block_table(&self) -> &[u32] {
-        &self.block_table
+        self.table.as_ref().map_or(&[], BlockTable::blocks)
     }
 
     /// Length of the longest common prefix with `prompt` that leaves at least one token of it to run.
@@ -58,7 +47,7 @@ impl Sequence {
     /// Start of the first image that is not the same in both.
     fn common_images_end(&self, images: &[ImageSpan]) -> usize {
         let mut own = self.images.iter().copied();
-        let mut others = images.iter().map(CachedImage::from);
+        let mut others = images.iter().map(ImageKey::from);
         loop {
             match (own.next(), others.next()) {
                 (None, None) => return usize::MAX,
@@ -72,11 +61,11 @@ impl Sequence {
 
     /// Checks that tokens that follow an image's first ones bring the same image.
     pub(super) fn check_continues(&self, images: &[ImageSpan]) -> Result<(), EngineError> {
-        let cut = |image: &CachedImage| image.start < self.len() && self.len() < image.end;
+        let cut = |image: &ImageKey| image.start < self.len() && self.len() < image.end;
         let begun = self.images.last().copied().filter(cut);
-        let given = images.iter().map(CachedImage::from).find(cut);
+        let given = images.iter().map(ImageKey::from).find(cut);
         match begun.or(given) {
-            Some(CachedImage { start, .. }) if begun != given => {
+            Some(ImageKey { start, .. }) if begun != given => {
                 let problem = format!("is not the one that the {} tokens before it end with", self.len());
                 Err(EngineError::ImagePlace { start, problem })
             }
@@ -85,29 +74,31 @@ impl Sequence {
     }
 
     /// Blocks to take from the pool before `n` more tokens fit.
-    pub(super) fn missing_blocks(&self, n: usize, block_len: usize) -> usize {
-        (self.len() + n).div_ceil(block_len).saturating_sub(self.block_table.len())
+    pub(super) fn missing_blocks(&self, n: usize, blocks: &BlockManager) -> usize {
+        blocks.blocks_for(self.len() + n).saturating_sub(self.block_table().len())
     }
 
     /// Takes the blocks that `n` more tokens need; the caller has checked that the pool has them.
-    pub(super) fn reserve(&mut self, n: usize, pool: &mut BlockPool) {
-        for _ in 0..self.missing_blocks(n, pool.block_len()) {
-            self.block_table.push(pool.take().expect("the caller compared the need with the free blocks"));
-        }
+    pub(super) fn reserve(&mut self, n: usize, blocks: &BlockManager) {
+        let entries = self.len() + n;
+        let reserved = self.table.get_or_insert_with(|| blocks.table()).reserve(entries);
+        assert!(reserved, "the caller compared the need with the free blocks");
     }
 
     pub(super) fn push(&mut self, tokens: Tokens<'_>) {
         let new = self.len()..self.len() + tokens.ids.len();
-        self.images
-            .extend(tokens.images.iter().filter(|span| new.contains(&span.start)).map(CachedImage::from));
+        self.images.extend(tokens.images.iter().filter(|span| new.contains(&span.start)).map(ImageKey::from));
         self.tokens.extend(tokens.ids);
     }
 
-    pub(super) fn truncate(&mut self, len: usize, pool: &mut BlockPool) {
+    /// Keeps the first `len` tokens and gives the blocks behind them back.
+    pub(super) fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.images.retain(|image| image.start < len);
-        let keep = self.tokens.len().div_ceil(pool.block_len());
-        pool.give_back(self.block_table.drain(keep..));
+        if let Some(table) = &mut self.table {
+            // All of the blocks are its own.
+            table.truncate(self.tokens.len());
+        }
     }
 }
 
@@ -127,28 +118,38 @@ mod tests {
 
     #[test]
     fn blocks_follow_the_tokens() {
-        let mut pool = BlockPool::new(4, 8);
+        let blocks = BlockManager::new(4, 8);
         let mut sequence = Sequence::default();
-        sequence.reserve(9, &mut pool);
+        sequence.reserve(9, &blocks);
         sequence.push((&[7; 9]).into());
         assert_eq!(sequence.block_table(), [0, 1]);
-        assert_eq!(sequence.missing_blocks(7, 8), 0);
-        assert_eq!(sequence.missing_blocks(8, 8), 1);
-        sequence.truncate(8, &mut pool);
-        assert_eq!((sequence.block_table(), pool.n_free()), (&[0][..], 3));
-        sequence.truncate(0, &mut pool);
-        assert_eq!((sequence.is_empty(), pool.n_free()), (true, 4));
+        assert_eq!(sequence.missing_blocks(7, &blocks), 0);
+        assert_eq!(sequence.missing_blocks(8, &blocks), 1);
+        sequence.truncate(8);
+        assert_eq!((sequence.block_table(), blocks.usage().free), (&[0][..], 3));
+        sequence.truncate(0);
+        assert_eq!((sequence.is_empty(), blocks.usage().free), (true, 4));
+    }
+
+    #[test]
+    fn a_dropped_sequence_gives_its_blocks_back() {
+        let blocks = BlockManager::new(4, 8);
+        let mut sequence = Sequence::default();
+        sequence.reserve(17, &blocks);
+        assert_eq!(blocks.usage().free, 1);
+        drop(sequence);
+        assert_eq!(blocks.usage().free, 4);
     }
 
     #[test]
     fn a_reserved_block_survives_a_failed_step() {
-        let mut pool = BlockPool::new(4, 8);
+        let blocks = BlockManager::new(4, 8);
         let mut sequence = Sequence::default();
-        sequence.reserve(9, &mut pool);
+        sequence.reserve(9, &blocks);
         // Nothing was pushed: the blocks stay with the sequence and are used by the next attempt.
         assert_eq!(sequence.block_table(), [0, 1]);
-        sequence.truncate(0, &mut pool);
-        assert_eq!(pool.n_free(), 4);
+        sequence.truncate(0);
+        assert_eq!(blocks.usage().free, 4);
     }
 
     #[test]
@@ -179,9 +180,9 @@ mod tests {
 
     #[test]
     fn a_cut_image_goes_on_as_itself_only() {
-        let mut pool = BlockPool::new(4, 8);
+        let blocks = BlockManager::new(4, 8);
         let mut sequence = Sequence::default();
-        sequence.reserve(3, &mut pool);
+        sequence.reserve(3, &blocks);
         sequence.push(Tokens { ids: &[1, 10, 10], images: &[image(1, 1)] });
         assert!(sequence.check_continues(&[image(1, 1)]).is_ok());
         for wrong in [&[][..], &[image(1, 2)], &[image(2, 1)], &[image(3, 1)]] {
@@ -189,7 +190,7 @@ mod tests {
             assert!(error.ends_with("is not the one that the 3 tokens before it end with"), "{error}");
         }
         assert_eq!(sequence.reusable_prefix(Tokens { ids: &[1, 10, 10, 11], images: &[image(1, 1)] }), 3);
-        sequence.truncate(1, &mut pool);
+        sequence.truncate(1);
         assert!(sequence.check_continues(&[]).is_ok());
         assert!(sequence.check_continues(&[image(1, 2)]).is_ok());
         assert!(sequence.check_continues(&[image(0, 1)]).is_err());

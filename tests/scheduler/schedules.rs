@@ -73,8 +73,9 @@ fn arrivals(max_len: usize) -> impl Strategy<Value = Arrival> {
     let content = (0..max_len, vec(0u32..3, 0..max_len), option::of((any::<Index>(), 1usize..6, 0u8..2)));
     let rare = |percent: f64| prop::bool::weighted(percent / 100.0);
     let scope = (option::weighted(0.2, 0u8..2), rare(10.0), rare(10.0));
-    let kind = (prop_oneof![4 => Just(1usize), 1 => 2usize..4], rare(15.0), prop_oneof![3 => Just(0), 1 => -1..2]);
-    (content, scope, kind, rare(85.0), 0usize..12).prop_map(|(content, scope, kind, ready, max_new)| {
+    let kind =
+        (prop_oneof![4 => Just(1usize), 1 => 2usize..4], rare(15.0), prop_oneof![3 => Just(0), 1 => -1..2]);
+    (content, scope, kind, rare(85.0), 0usize..24).prop_map(|(content, scope, kind, ready, max_new)| {
         let (shared, own, image) = content;
         let (salt, adapter, bypass_cache) = scope;
         let (samples, prompt_results, priority) = kind;
@@ -94,21 +95,27 @@ fn arrivals(max_len: usize) -> impl Strategy<Value = Arrival> {
     })
 }
 
-fn events(max_len: usize) -> impl Strategy<Value = Vec<Event>> {
+fn events(max_len: usize, n: usize) -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        5 => arrivals(max_len).prop_map(Event::Arrive),
+        8 => arrivals(max_len).prop_map(Event::Arrive),
         1 => any::<Index>().prop_map(Event::Cancel),
         1 => any::<Index>().prop_map(Event::Fail),
-        2 => any::<(Index, bool)>().prop_map(|(index, ready)| Event::SetReady(index, ready)),
-        6 => (1usize..6).prop_map(Event::Steps),
+        2 => (any::<Index>(), prop::bool::weighted(0.7)).prop_map(|(index, ready)| Event::SetReady(index, ready)),
+        7 => (1usize..5).prop_map(Event::Steps),
     ];
-    vec(event, 1..24)
+    vec(event, 1..n)
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
-    (4usize..40, 1usize..20, 1usize..6, 1usize..6, 1usize..12).prop_map(|(context, rows, results, running, queued)| {
-        Limits { context, rows_per_step: rows.max(running), prompt_results_per_step: results, running, queued }
-    })
+    (8usize..64, 1usize..24, 1usize..6, 1usize..7, 1usize..16).prop_map(
+        |(context, rows, results, running, queued)| Limits {
+            context,
+            rows_per_step: rows.max(running),
+            prompt_results_per_step: results,
+            running,
+            queued,
+        },
+    )
 }
 
 /// Hashes that are good, of which a third collide, and that all collide.
@@ -154,10 +161,10 @@ proptest! {
     #[test]
     fn every_schedule_is_run_right_and_to_its_end(
         limits in limits(),
-        n_blocks in 1usize..12,
+        n_blocks in 1usize..20,
         block_len in 1usize..5,
         hash in hashes(),
-        events in events(14),
+        events in events(8, 40),
     ) {
         let mut simulation = Simulation::new(limits, PoolSpec { n_blocks, block_len, hash });
         run(&mut simulation, &events);
@@ -165,7 +172,23 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(500))]
+    #![proptest_config(config(250))]
+
+    /// The same events make the same plans, however the hashes fall.
+    #[test]
+    fn plans_depend_on_the_events_only(
+        limits in limits(),
+        n_blocks in 1usize..20,
+        block_len in 1usize..5,
+        events in events(8, 40),
+    ) {
+        let plans = [None, Some((|_, _| 7) as HashBlock)].map(|hash| {
+            let mut simulation = Simulation::new(limits, PoolSpec { n_blocks, block_len, hash });
+            run(&mut simulation, &events);
+            simulation.plans
+        });
+        prop_assert_eq!(&plans[0], &plans[1]);
+    }
 
     /// Pools in which nothing is ever evicted: each request finds all that others have computed.
     #[test]
@@ -173,10 +196,10 @@ proptest! {
         limits in limits(),
         block_len in 1usize..5,
         hash in hashes(),
-        events in events(14),
+        events in events(14, 14),
     ) {
-        let roomy = Limits { context: 64, running: 8, queued: 100, rows_per_step: limits.rows_per_step.max(8), ..limits };
-        let mut simulation = Simulation::new(roomy, PoolSpec { n_blocks: 2500 / block_len, block_len, hash });
+        let roomy = Limits { context: 80, running: 8, queued: 100, rows_per_step: limits.rows_per_step.max(8), ..limits };
+        let mut simulation = Simulation::new(roomy, PoolSpec { n_blocks: 1200 / block_len, block_len, hash });
         simulation.exact_hits = true;
         // A failure forgets what was computed.
         let events: Vec<Event> = events.into_iter().filter(|event| !matches!(event, Event::Fail(_))).collect();

@@ -59,11 +59,7 @@ impl Live {
             position,
             token,
             image: image.map(|image| (image.hash, position - image.start)),
-            scope: (
-                scope.adapter,
-                scope.salt.clone(),
-                self.submission.bypass_cache.then_some(self.number),
-            ),
+            scope: (scope.adapter, scope.salt.clone(), self.submission.bypass_cache.then_some(self.number)),
             before: self.entries.last().map_or(0, hash_of),
         });
     }
@@ -104,6 +100,7 @@ pub struct Simulation {
     pub ended: BTreeMap<RequestId, Ended>,
     pub steps: usize,
     pub rows: usize,
+    pub plans: Vec<Plan>,
     submissions: usize,
     /// Beginnings of full blocks that requests have completed; nothing of them is evicted while the pool is roomy.
     completed: Vec<(RequestId, Vec<Entry>)>,
@@ -126,6 +123,7 @@ impl Simulation {
             ended: BTreeMap::new(),
             steps: 0,
             rows: 0,
+            plans: Vec::new(),
             submissions: 0,
             completed: Vec::new(),
             exact_hits: false,
@@ -150,7 +148,8 @@ impl Simulation {
             };
             submission.prompt.iter().for_each(|&token| live.push(token));
             let prompt_rows = |live: &Live| live.entries.len() - live.computed;
-            live.rows_ahead = prompt_rows(&live) + self.live.range(..id).map(|(_, l)| prompt_rows(l)).sum::<usize>();
+            live.rows_ahead =
+                prompt_rows(&live) + self.live.range(..id).map(|(_, l)| prompt_rows(l)).sum::<usize>();
             self.live.insert(id, live);
         }
         self.submissions += 1;
@@ -194,6 +193,7 @@ impl Simulation {
         self.scheduler.complete(&plan);
         self.check();
         plan.chunks.iter().for_each(|chunk| self.answer(chunk));
+        self.plans.push(plan.clone());
         plan
     }
 
@@ -271,14 +271,17 @@ impl Simulation {
         self.completed.iter().map(common).max().unwrap_or(0)
     }
 
-    fn slot(&self, id: RequestId, position: usize) -> usize {
+    /// The slots of a request's entries, in order.
+    fn slots(&self, id: RequestId, positions: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
         let table = self.scheduler.request(id).expect("planned requests are live").block_table();
-        table[position / self.block_len] as usize * self.block_len + position % self.block_len
+        let slot =
+            |position| table[position / self.block_len] as usize * self.block_len + position % self.block_len;
+        positions.map(move |position| (position, slot(position)))
     }
 
     fn write(&mut self, chunk: &PlannedChunk) {
-        for position in chunk.tokens.clone() {
-            let slot = self.slot(chunk.id, position);
+        let slots: Vec<(usize, usize)> = self.slots(chunk.id, chunk.tokens.clone()).collect();
+        for (position, slot) in slots {
             let block = (slot / self.block_len) as u32;
             assert!(!self.scheduler.blocks().is_cached(block), "a cached block is written");
             assert_eq!(self.scheduler.blocks().holders(block), 1, "a shared block is written");
@@ -289,9 +292,10 @@ impl Simulation {
 
     /// Every entry that the attention reads is what the sequence says.
     fn read(&self, id: RequestId, positions: Range<usize>) {
-        for position in positions {
-            let read = self.memory[self.slot(id, position)].as_ref();
-            assert_eq!(read, Some(&self.live[&id].entries[position]), "request {id} reads what is not its own");
+        let entries = &self.live[&id].entries;
+        for (position, slot) in self.slots(id, positions) {
+            let read = self.memory[slot].as_ref();
+            assert_eq!(read, Some(&entries[position]), "request {id} reads what is not its own");
         }
     }
 
@@ -332,8 +336,7 @@ impl Simulation {
         let mut running = 0;
         for (&id, live) in &self.live {
             let request = self.scheduler.request(id).expect("live requests are known");
-            let expected: Vec<u32> = live.entries.iter().map(|entry| entry.token).collect();
-            assert_eq!(request.tokens(), expected);
+            assert!(request.tokens().iter().eq(live.entries.iter().map(|entry| &entry.token)));
             let table = request.block_table();
             running += usize::from(!table.is_empty());
             table.iter().for_each(|&block| holders[block as usize] += 1);
@@ -359,6 +362,9 @@ impl Simulation {
 fn check_first_rows(plan: &Plan, behind_by_one: &[RequestId]) {
     let n_single = plan.chunks.iter().take_while(|chunk| chunk.tokens.len() == 1).count();
     for id in behind_by_one.iter().filter(|id| !plan.preempted.contains(id)) {
-        assert!(plan.chunks[..n_single].iter().any(|chunk| chunk.id == *id), "request {id} has no row: {plan:?}");
+        assert!(
+            plan.chunks[..n_single].iter().any(|chunk| chunk.id == *id),
+            "request {id} has no row: {plan:?}"
+        );
     }
 }

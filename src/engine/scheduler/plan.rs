@@ -130,7 +130,11 @@ impl Scheduler {
             }
             running += 1;
             available -= need;
-            candidates.push(Candidate { id, start: cached.entries, want: request.content.len() - cached.entries });
+            candidates.push(Candidate {
+                id,
+                start: cached.entries,
+                want: request.content.len() - cached.entries,
+            });
         }
         candidates
     }
@@ -145,10 +149,11 @@ impl Scheduler {
         candidates.sort_by_key(|candidate| candidate.id);
         let mut results = self.limits.prompt_results_per_step;
         for candidate in &mut candidates {
-            if self.request(candidate.id).is_some_and(Request::reports_prompt) {
-                candidate.want = candidate.want.min(results);
-                results -= candidate.want;
-            }
+            let unreported =
+                self.request(candidate.id).map_or(0, |request| request.unreported(candidate.start));
+            let reported = unreported.min(results);
+            candidate.want -= unreported - reported;
+            results -= reported;
         }
         candidates
     }

@@ -87,6 +87,11 @@ impl Request {
         self.content.len() - self.computed
     }
 
+    /// Number of results of the prompt that its rows from `start` on are yet to return.
+    pub(super) fn unreported(&self, start: usize) -> usize {
+        self.reported.map_or(0, |reported| self.prompt_tokens - reported.max(start).min(self.prompt_tokens))
+    }
+
     /// True if it needs a single row to go on, as a sequence that generates does.
     pub(super) fn is_one_behind(&self) -> bool {
         self.pending() == 1 && !self.reports_prompt()
