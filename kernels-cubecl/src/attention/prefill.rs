@@ -4,13 +4,13 @@
 //! key/value head; "queries" are all pairs of such a row and head, head after head. The queries stay in shared memory;
 //! the keys of a strip of 4 to 16 entries come there as f32, then its values in their place. Each unit computes a few
 //! scores of a strip, and a block of the weighted sums: four elements for a share of the queries. The softmax runs
-//! online, strip after strip, over the entries that any row of the tile sees; entries are masked row by row.
+//! online, strip after strip, over the entries that any row of the tile sees. Strips that not every row sees all of, a few
+//! at the edges, are masked row by row.
 //!
 //! Vectors of four elements keep shared memory from being the bottleneck; rows of them have an odd length, so that
 //! neighbouring rows meet in different banks.
 //!
 //! Moved: per tile and cube its queries and results once, and the keys and values its rows see.
-use super::join::quotient;
 use super::plan::{TILE_ROWS, TILE_WORDS};
 use super::{LOWEST, Problem};
 use crate::Gpu;
@@ -20,6 +20,8 @@ use cubecl::prelude::*;
 
 /// Units of a cube.
 const UNITS: usize = 128;
+/// The weight of an entry that a row does not see: none that it sees has it, not even NaN.
+const HIDDEN: f32 = -1.0;
 
 type Vec4 = Vector<f32, Const<4>>;
 
@@ -94,7 +96,7 @@ struct Tile {
     queries: SharedMemory<Vec4>,
     /// `[strip, stride]`: keys, then values.
     entries: SharedMemory<Vec4>,
-    /// `[queries, strip]`: scores, then weights relative to the largest score so far.
+    /// `[queries, strip]`: scores, then weights relative to the largest score so far, or [`HIDDEN`].
     weights: SharedMemory<f32>,
     /// `[queries]`: the largest score, the sum of the weights, and the factor that makes earlier sums relative to it.
     largest: SharedMemory<f32>,
@@ -134,9 +136,8 @@ fn prefill_kernel(
     if skipped < tile_rows {
         let first_row = plan[record] as usize + skipped;
         let last_row = plan[record] as usize + tile_rows - 1;
-        let start = plan[record + 2] as usize;
         let end = plan[record + 3] as usize;
-        let table = plan[record + 4] as usize;
+        let table = plan[record + 6] as usize;
         let head = CUBE_POS_Y as usize * shape.heads;
         let mut tile = Tile::new(shape);
         let mut sums = Array::<Vec4>::new(comptime!(shape.unit_sums()));
@@ -148,20 +149,26 @@ fn prefill_kernel(
         // A tile that sees nothing has no strip to wait in before its totals are read.
         sync_cube();
 
-        let strips = (end - start).div_ceil(shape.strip);
-        for strip in 0..strips {
-            let from = start + strip * shape.strip;
+        let mut from = plan[record + 2] as usize;
+        while from < end {
+            // Every row sees all of the strip.
+            let whole = from >= plan[record + 4] as usize && from + shape.strip <= plan[record + 5] as usize;
             stage(k, plan, table, from, end, head, &mut tile, shape);
             sync_cube();
-            score(plan, first_row, last_row, from, &mut tile, shape);
+            score(&mut tile, shape);
             sync_cube();
             stage(v, plan, table, from, end, head, &mut tile, shape);
-            weigh(&mut tile, shape);
+            weigh(plan, first_row, last_row, from, whole, &mut tile, shape);
             sync_cube();
-            add_values(&tile, &mut sums, shape);
+            if whole {
+                add_values(&tile, &mut sums, false, shape);
+            } else {
+                add_values(&tile, &mut sums, true, shape);
+            }
             sync_cube();
+            from += shape.strip;
         }
-        write(&tile, &sums, out, first_row, last_row, head, shape);
+        write(plan, &tile, &sums, out, first_row, last_row, head, shape);
     }
 }
 
@@ -250,17 +257,9 @@ fn stage(
     }
 }
 
-/// The unit's scores of the strip at `from`: the queries `y, y + score_rows, …` times the entries
-/// `x, x + score_columns, …`.
+/// The unit's scores of a strip: the queries `y, y + score_rows, …` times the entries `x, x + score_columns, …`.
 #[cube]
-fn score(
-    plan: &Array<u32>,
-    first_row: usize,
-    last_row: usize,
-    from: usize,
-    tile: &mut Tile,
-    #[comptime] shape: Shape,
-) {
+fn score(tile: &mut Tile, #[comptime] shape: Shape) {
     let (columns, stride) = comptime!((shape.score_columns(), shape.stride()));
     let (rows_of_unit, columns_of_unit) = comptime!((shape.unit_scores(), shape.strip / columns));
     let x = UNIT_POS as usize % columns;
@@ -290,17 +289,13 @@ fn score(
     for r in 0..rows_of_unit {
         let query = unit_query(r, y, shape.score_rows(), shape);
         let own = y + comptime!(r * shape.score_rows()) < comptime!(shape.queries());
-        let row = row_of(query, first_row, last_row, shape);
-        let (seen_from, seen_to) = (plan[2 * row] as usize, plan[2 * row + 1] as usize);
         #[unroll]
         for c in 0..columns_of_unit {
             let sum = sums[comptime!(r * columns_of_unit + c)];
             let slot = x + comptime!(c * columns);
-            let seen = from + slot >= seen_from && from + slot < seen_to;
-            let score = select(seen, sum[0] + sum[1] + (sum[2] + sum[3]), f32::new(LOWEST));
             // A query that is repeated is written by one unit only.
             if own {
-                tile.weights[query * shape.strip + slot] = score;
+                tile.weights[query * shape.strip + slot] = sum[0] + sum[1] + (sum[2] + sum[3]);
             }
         }
     }
@@ -313,24 +308,40 @@ fn unit_query(#[comptime] i: usize, y: usize, #[comptime] rows: usize, #[comptim
     if comptime!((i + 1) * rows > shape.queries()) { select(query < last, query, last) } else { query }
 }
 
-/// Turns the scores of a strip into weights, a query per unit.
+/// Turns the scores of the strip at `from` into weights, a query per unit.
 #[cube]
-fn weigh(tile: &mut Tile, #[comptime] shape: Shape) {
+fn weigh(
+    plan: &Array<u32>,
+    first_row: usize,
+    last_row: usize,
+    from: usize,
+    whole: bool,
+    tile: &mut Tile,
+    #[comptime] shape: Shape,
+) {
     let query = UNIT_POS as usize;
     if query < comptime!(shape.queries()) {
+        let (mut seen_from, mut seen_to) = (from, from + shape.strip);
+        if !whole {
+            let row = row_of(query, first_row, last_row, shape);
+            seen_from = plan[2 * row] as usize;
+            seen_to = plan[2 * row + 1] as usize;
+        }
         let before = tile.largest[query];
         let mut largest = before;
         for slot in 0..shape.strip {
-            largest = f32::max(largest, tile.weights[query * shape.strip + slot]);
+            let seen = from + slot >= seen_from && from + slot < seen_to;
+            let score = tile.weights[query * shape.strip + slot];
+            largest = f32::max(largest, select(seen, score, f32::new(LOWEST)));
         }
         let shrink = f32::exp(before - largest);
         let mut total = tile.total[query] * shrink;
         for slot in 0..shape.strip {
             let at = query * shape.strip + slot;
-            let score = tile.weights[at];
-            let weight = select(score > f32::new(LOWEST), f32::exp(score - largest), f32::new(0.0));
-            tile.weights[at] = weight;
-            total += weight;
+            let seen = from + slot >= seen_from && from + slot < seen_to;
+            let weight = f32::exp(tile.weights[at] - largest);
+            tile.weights[at] = select(seen, weight, f32::new(HIDDEN));
+            total += select(seen, weight, f32::new(0.0));
         }
         tile.largest[query] = largest;
         tile.total[query] = total;
@@ -338,9 +349,9 @@ fn weigh(tile: &mut Tile, #[comptime] shape: Shape) {
     }
 }
 
-/// Adds the values of a strip to the unit's sums: four elements of the queries `y, y + sum_rows, …`.
+/// Adds the values of a strip, `masked` or not, to the unit's sums: four elements of the queries `y, y + sum_rows, …`.
 #[cube]
-fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] shape: Shape) {
+fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] masked: bool, #[comptime] shape: Shape) {
     let vector = UNIT_POS as usize % comptime!(shape.vectors());
     let y = UNIT_POS as usize / comptime!(shape.vectors());
     #[unroll]
@@ -353,14 +364,17 @@ fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] shape: Shape) {
         #[unroll]
         for i in 0..comptime!(shape.unit_sums()) {
             let weight = tile.weights[unit_query(i, y, shape.sum_rows(), shape) * shape.strip + slot];
-            sums[i] = fma(value, Vec4::new(weight), sums[i]);
+            if comptime!(!masked) || u32::reinterpret(weight) != HIDDEN.to_bits() {
+                sums[i] = fma(value, Vec4::new(weight), sums[i]);
+            }
         }
     }
 }
 
-/// Writes the unit's sums over the totals of their queries.
+/// Writes the unit's sums over the totals of their queries; zeros for rows that see nothing.
 #[cube]
 fn write(
+    plan: &Array<u32>,
     tile: &Tile,
     sums: &Array<Vec4>,
     out: &mut Array<f32>,
@@ -379,11 +393,12 @@ fn write(
         // Units past the last vector, queries past the last, rows past the tile's.
         if y < comptime!(shape.sum_rows()) && query < comptime!(shape.queries()) && row <= last_row {
             let total = tile.total[query];
+            let sees = plan[2 * row] < plan[2 * row + 1];
             let base = (row * shape.n_heads + head + query / shape.rows) * dim + 4 * vector;
             #[unroll]
             for e in 0..4usize {
                 if 4 * vector + e < dim {
-                    out[base + e] = quotient(sums[i][e], total);
+                    out[base + e] = select(sees, sums[i][e] / total, f32::new(0.0));
                 }
             }
         }
