@@ -209,22 +209,21 @@ fn attention_breaks_where_it_sees() {
 fn scores_of_every_kind() {
     let layout = KvLayout::new(KvType::F32, 4, 1, 8).expect("eight elements");
     let mut cache = Cache::new(&mut Random::new(7), layout, &[16]);
-    for (entry, score) in
-        [(0, f32::NEG_INFINITY), (1, f32::NEG_INFINITY), (5, f32::NEG_INFINITY), (9, f32::INFINITY), (12, f32::NAN)]
-    {
+    for (entry, score) in [
+        (0, f32::NEG_INFINITY),
+        (1, f32::NEG_INFINITY),
+        (5, f32::NEG_INFINITY),
+        (9, f32::INFINITY),
+        (12, f32::NAN),
+    ] {
         cache.sequences[0].k[entry * 8..][..8].fill(score);
     }
     cache.write(0, 0..16);
     let visible = [vec![0..2, 0..3, 1..6, 5..6, 2..9, 2..10, 10..12, 10..13, 13..16]];
     let q = vec![1.0; visible[0].len() * 8];
     check_attention(&cache, &q, 1, &visible, "infinite scores");
-    let out = attention_support::run(
-        Isa::best(),
-        1,
-        &cache,
-        &Queries { q: &q, n_heads: 1, scale: 0.3 },
-        &visible,
-    );
+    let out =
+        attention_support::run(Isa::best(), 1, &cache, &Queries { q: &q, n_heads: 1, scale: 0.3 }, &visible);
     let finite: Vec<bool> = out.chunks(8).map(|row| row.iter().all(|x| x.is_finite())).collect();
     assert_eq!(finite, [false, true, true, false, true, false, true, false, true]);
 }

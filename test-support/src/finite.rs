@@ -22,13 +22,8 @@ pub fn assert_broken_alike(actual: &[f32], expected: &[impl Real], limit: f64, w
 }
 
 /// NaN of either sign, with a payload that halves cut off too, and the infinities.
-pub const BROKEN: [f32; 5] = [
-    f32::NAN,
-    f32::from_bits(0xffff_ffff),
-    f32::from_bits(0x7f80_0001),
-    f32::INFINITY,
-    f32::NEG_INFINITY,
-];
+pub const BROKEN: [f32; 5] =
+    [f32::NAN, f32::from_bits(0xffff_ffff), f32::from_bits(0x7f80_0001), f32::INFINITY, f32::NEG_INFINITY];
 
 #[cfg(test)]
 mod tests {

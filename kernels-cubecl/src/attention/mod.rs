@@ -13,6 +13,7 @@ mod join;
 mod plan;
 mod prefill;
 mod team;
+mod tile;
 
 use crate::kv::KvPages;
 use crate::{Buffer, Gpu};

@@ -50,14 +50,20 @@ fn products_and_rows() {
             // Planes matter to few rows only. The first of `x` is sound, and of the others every second.
             for &tokens in if i == 0 { &[1, 3, 5, 17][..] } else { &[2] } {
                 let mut x = random(4, tokens * cols);
-                for (value, x) in BROKEN.into_iter().cycle().zip(x.chunks_exact_mut(cols).skip(1).step_by(2)) {
+                for (value, x) in BROKEN.into_iter().cycle().zip(x.chunks_exact_mut(cols).skip(1).step_by(2))
+                {
                     x[cols - 2] = value;
                 }
                 let y = linear::linear(&gpu, &upload(&gpu, &x), &matrix, 0, &[21]);
                 let rounded = gpu.caps().matrix.is_some() && tokens >= 16 && ty != GgmlType::F32;
                 let expected = definition::product(&x, &weights, cols);
                 let limit = if rounded { 2e-3 } else { 1e-5 };
-                assert_broken_alike(&gpu.read_f32(&y[0]).unwrap(), &expected, limit, &format!("{ty} {tokens}"));
+                assert_broken_alike(
+                    &gpu.read_f32(&y[0]).unwrap(),
+                    &expected,
+                    limit,
+                    &format!("{ty} {tokens}"),
+                );
             }
             if i == 0 {
                 let ids: Vec<u32> = (0..21).collect();
@@ -99,9 +105,8 @@ fn gates() {
     let (gate, up): (Vec<f32>, Vec<f32>) =
         values.iter().flat_map(|&gate| values.iter().map(move |&up| (gate, up))).unzip();
     let (gate_on_gpu, up_on_gpu) = (upload(&gpu, &gate), upload(&gpu, &up));
-    let expected = |f: fn(f32) -> f32| -> Vec<f32> {
-        gate.iter().zip(&up).map(|(&gate, &up)| f(gate) * up).collect()
-    };
+    let expected =
+        |f: fn(f32) -> f32| -> Vec<f32> { gate.iter().zip(&up).map(|(&gate, &up)| f(gate) * up).collect() };
     let y = activation::swiglu(&gpu, &gate_on_gpu, &up_on_gpu);
     assert_broken_alike(&gpu.read_f32(&y).unwrap(), &expected(|x| x / (1.0 + (-x).exp())), 1e-6, "SwiGLU");
     let y = activation::geglu(&gpu, &gate_on_gpu, &up_on_gpu);
@@ -288,9 +293,10 @@ fn scores_of_every_kind() {
     ];
     let sequences: Vec<Sequence> = alone.chain([together]).collect();
     let dim = 34;
-    let mut problem = Problem::changed(&gpu(), layout(KvType::F32, 8, 1, dim), 1, &sequences, |_, _, [k, _]| {
-        infinite.iter().for_each(|&(entry, score)| k[entry * dim..(entry + 1) * dim].fill(score));
-    });
+    let mut problem =
+        Problem::changed(&gpu(), layout(KvType::F32, 8, 1, dim), 1, &sequences, |_, _, [k, _]| {
+            infinite.iter().for_each(|&(entry, score)| k[entry * dim..(entry + 1) * dim].fill(score));
+        });
     problem.q.fill(1.0);
     // Rows that see the lowest scores have them at -1e36.
     for low in [9, 11 + 9] {

@@ -143,7 +143,12 @@ fn rope<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelE
     Ok(())
 }
 
-pub(super) fn rope_table<B: Backend>(t: usize, half: usize, pairing: Pairing, device: &B::Device) -> RopeTable<B> {
+pub(super) fn rope_table<B: Backend>(
+    t: usize,
+    half: usize,
+    pairing: Pairing,
+    device: &B::Device,
+) -> RopeTable<B> {
     RopeTable::new(random(9, t * half), random(10, t * half), t, pairing, device)
 }
 
@@ -303,7 +308,11 @@ fn largest_error(fast: &[f32], defined: &[f32]) -> f32 {
     largest(differences) / largest(&mut defined.iter().copied())
 }
 
-pub(super) fn on<B: Backend, const N: usize>(values: &[f32], shape: [usize; N], device: &B::Device) -> Tensor<B, N> {
+pub(super) fn on<B: Backend, const N: usize>(
+    values: &[f32],
+    shape: [usize; N],
+    device: &B::Device,
+) -> Tensor<B, N> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }
 

@@ -143,7 +143,8 @@ fn unpaged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Resu
 
 fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelError> {
     for ty in KvType::ALL {
-        for (qwen3, broken) in [true, false].into_iter().flat_map(|qwen3| BROKEN.map(|value| (qwen3, value))) {
+        for (qwen3, broken) in [true, false].into_iter().flat_map(|qwen3| BROKEN.map(|value| (qwen3, value)))
+        {
             let pages = |layout, n_blocks| B::kv_pages(layout, n_blocks, device);
             let fast = attend::<B>(ty, qwen3, Some(broken), pages, attention_of_backend, device)?;
             let defined = definitions::attention(ty, qwen3, Some(broken))?;
