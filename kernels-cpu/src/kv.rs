@@ -26,7 +26,7 @@ pub(crate) fn check_layout(layout: &KvLayout) {
 ///
 /// `k`, `v`: `[tokens, n_kv_heads, head_dim]`; `slots[t]` is block number x `block_len` + position in the block.
 /// Rounding is to nearest even for f16 and bf16; for q8_0 it is that of GGUF's reference quantizer. A q8_0 block that holds a
-/// NaN reads back as NaN.
+/// NaN or an infinity reads back as NaN.
 ///
 /// # Panics
 /// If the lengths do not fit together or a slot lies outside of a pool.
@@ -135,8 +135,11 @@ fn write_q8_0(row: &[f32], to: &mut [u8]) {
             }
         }
         let step = largest.into_iter().fold(0.0, larger) / 127.0;
-        let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
-        let stored = if x.iter().any(|x| x.is_nan()) { f16::NAN } else { f16::from_f32(step) };
+        let (stored, inverse) = if x.iter().any(|x| x.is_nan()) {
+            (f16::NAN, 0.0)
+        } else {
+            (f16::from_f32(step), if step == 0.0 { 0.0 } else { 1.0 / step })
+        };
         let (head, bytes) = to.split_at_mut(2);
         head.copy_from_slice(&stored.to_ne_bytes());
         for (to, x) in bytes.iter_mut().zip(x) {

@@ -1,9 +1,9 @@
 //! Packed words into floats, eight consecutive elements of a row at a time.
 //!
 //! No integer is converted (slow on some devices): `0x4B000000 | u` is the float `2^23 + u` for `u < 2^23`, and taking
-//! off `2^23 + offset` is exact. Nor is any half type used: its bits are moved into those of an f32, without an f32
-//! subnormal on the way (devices may flush those).
+//! off `2^23 + offset` is exact. Nor is any half type used: see [`halves`](crate::halves).
 use crate::format::{Codes, Format, Planes, Scales};
+use crate::halves::half_to_float;
 use cubecl::prelude::*;
 use ember_formats::codes::IQ4_VALUES;
 
@@ -32,17 +32,6 @@ pub(crate) struct Scale {
     pub(crate) d: f32,
     /// Zero where the format has none.
     pub(crate) m: f32,
-}
-
-/// The float with the bits of an IEEE half.
-#[cube]
-pub(crate) fn half_to_float(bits: u32) -> f32 {
-    let magnitude = (bits & 0x7fff) << 13;
-    // A subnormal half gets an exponent too, whose value is taken off again.
-    let normal = f32::reinterpret(magnitude + 0x3800_0000);
-    let subnormal = f32::reinterpret(magnitude + 0x3880_0000) - f32::new(1.0 / 16_384.0);
-    let value = select(magnitude < 0x0080_0000, subnormal, normal);
-    f32::reinterpret(u32::reinterpret(value) | ((bits & 0x8000) << 16))
 }
 
 /// `value - offset` as a float; `value` is below 2^23.

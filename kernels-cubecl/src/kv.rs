@@ -5,6 +5,7 @@
 //! - f32: an element per word;
 //! - f16, bf16: two per word, the lower half first;
 //! - q8_0: four signed bytes per word, lowest first, then the f16 steps of the blocks of 32 elements, two per word.
+use crate::halves::{float_to_bf16, float_to_half, half_to_float};
 use crate::{Buffer, Gpu, GpuError};
 use cubecl::prelude::*;
 use ember_formats::GgmlType;
@@ -12,6 +13,8 @@ pub use ember_formats::{KvLayout, KvType};
 
 /// Elements of a q8_0 block.
 const Q8_0_LEN: usize = GgmlType::Q8_0.block_len();
+/// The bits of infinity: those of NaN, without the sign, are larger.
+const INFINITY: u32 = 0x7f80_0000;
 
 /// Elements in a word.
 pub(crate) const fn per_word(ty: KvType) -> usize {
@@ -119,7 +122,7 @@ fn zero_kernel(pool: &mut Array<u32>, len: u32) {
 pub(crate) fn element(word: u32, #[comptime] k: usize, #[comptime] ty: KvType) -> f32 {
     match comptime!(ty) {
         KvType::F32 => f32::reinterpret(word),
-        KvType::F16 => f16_to_f32(word >> comptime!(16 * k as u32)),
+        KvType::F16 => half_to_float(word >> comptime!(16 * k as u32)),
         KvType::BF16 => {
             if comptime!(k == 0) {
                 f32::reinterpret(word << 16)
@@ -137,7 +140,7 @@ pub(crate) fn step(pages: &Array<u32>, row: usize, word: usize, #[comptime] layo
     if comptime!(layout.ty == KvType::Q8_0) {
         let block = word / 8;
         let pair = pages[row + comptime!(data_words(layout)) + block / 2];
-        f16_to_f32(pair >> (16 * (block % 2) as u32))
+        half_to_float(pair >> (16 * (block % 2) as u32))
     } else {
         f32::new(1.0)
     }
@@ -157,8 +160,8 @@ pub(crate) fn store_row(
     while word < data {
         pages[row + word] = match comptime!(layout.ty) {
             KvType::F32 => u32::reinterpret(head[word]),
-            KvType::F16 => f32_to_f16(head[2 * word]) | (f32_to_f16(head[2 * word + 1]) << 16),
-            KvType::BF16 => f32_to_bf16(head[2 * word]) | (f32_to_bf16(head[2 * word + 1]) << 16),
+            KvType::F16 => float_to_half(head[2 * word]) | (float_to_half(head[2 * word + 1]) << 16),
+            KvType::BF16 => float_to_bf16(head[2 * word]) | (float_to_bf16(head[2 * word + 1]) << 16),
             KvType::Q8_0 => q8_0_word(head, word),
         };
         word += units;
@@ -193,73 +196,28 @@ fn largest_bits(head: &SharedMemory<f32>, block: usize) -> u32 {
 #[cube]
 fn q8_0_step_bits(head: &SharedMemory<f32>, block: usize) -> u32 {
     let largest = largest_bits(head, block);
-    let step = f32_to_f16(f32::reinterpret(largest) / f32::new(127.0));
-    select(largest > 0x7f80_0000, 0x7e00, step)
+    let step = float_to_half(f32::reinterpret(largest) / f32::new(127.0));
+    select(largest > INFINITY, 0x7e00, step)
 }
 
-/// Four elements in steps of their block, as bytes.
+/// Four elements in steps of their block, as bytes: zeros in a block that is not finite, whose step says so.
 #[cube]
 fn q8_0_word(head: &SharedMemory<f32>, word: usize) -> u32 {
-    let step = f32::reinterpret(largest_bits(head, word / 8)) / f32::new(127.0);
-    let mut inverse = f32::new(0.0);
-    if step > f32::new(0.0) {
-        inverse = f32::new(1.0) / step;
-    }
+    let largest = largest_bits(head, word / 8);
+    let step = f32::reinterpret(largest) / f32::new(127.0);
     let mut packed = 0u32;
-    #[unroll]
-    for k in 0..4usize {
-        let x = head[4 * word + k] * inverse;
-        // Halves away from zero; adding a half first would round 0.49999997 up.
-        let whole = f32::floor(f32::abs(x));
-        let up = select(f32::abs(x) - whole >= f32::new(0.5), 1, 0);
-        let magnitude = i32::cast_from(whole) + up;
-        let signed = select(x < f32::new(0.0), -magnitude, magnitude);
-        packed |= (u32::cast_from(signed) & 0xff) << comptime!(8 * k as u32);
+    if step > f32::new(0.0) && largest < INFINITY {
+        let inverse = f32::new(1.0) / step;
+        #[unroll]
+        for k in 0..4usize {
+            let x = head[4 * word + k] * inverse;
+            // Halves away from zero; adding a half first would round 0.49999997 up.
+            let whole = f32::floor(f32::abs(x));
+            let up = select(f32::abs(x) - whole >= f32::new(0.5), 1, 0);
+            let magnitude = i32::cast_from(whole) + up;
+            let signed = select(x < f32::new(0.0), -magnitude, magnitude);
+            packed |= (u32::cast_from(signed) & 0xff) << comptime!(8 * k as u32);
+        }
     }
     packed
-}
-
-/// The value of the lower 16 bits as IEEE half. In integers up to the last step: devices may flush subnormals.
-#[cube]
-pub(crate) fn f16_to_f32(bits: u32) -> f32 {
-    let exponent = bits & 0x7c00;
-    let sign = (bits & 0x8000) << 16;
-    // The exponents are biased by 15 and by 127; those of infinities and NaN are all ones: 31 and 255, twice as far.
-    let rebias = comptime!(112u32 << 23);
-    let further = select(exponent == 0x7c00, rebias, 0u32);
-    let normal = ((bits & 0x7fff) << 13) + rebias + further;
-    let subnormal = u32::reinterpret(f32::cast_from(bits & 0x3ff) * comptime!(1.0f32 / 16_777_216.0));
-    let magnitude = select(exponent == 0, subnormal, normal);
-    f32::reinterpret(magnitude | sign)
-}
-
-/// The nearest IEEE half, ties to even.
-#[cube]
-pub(crate) fn f32_to_f16(x: f32) -> u32 {
-    let bits = u32::reinterpret(x);
-    let magnitude = bits & 0x7fff_ffff;
-    let rebased = magnitude - comptime!(112u32 << 23);
-    let normal = (rebased + 0xfff + ((rebased >> 13) & 1)) >> 13;
-    // Subnormal halves count in 2^-24: shift the significand by what its exponent lacks.
-    let shift = u32::cast_from(clamp_shift(126 - i32::cast_from(magnitude >> 23)));
-    let significand = (magnitude & 0x007f_ffff) | 0x0080_0000;
-    let subnormal = (significand + ((1u32 << (shift - 1)) - 1) + ((significand >> shift) & 1)) >> shift;
-    let finite = select(magnitude < 0x3880_0000, subnormal, normal);
-    let rounded = select(magnitude >= 0x477f_f000, 0x7c00, finite);
-    let nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
-    select(magnitude > 0x7f80_0000, nan, rounded) | ((bits >> 16) & 0x8000)
-}
-
-/// Shifts outside of `1..=25` belong to values that are not subnormal halves, or that round to zero.
-#[cube]
-fn clamp_shift(shift: i32) -> i32 {
-    select(shift < 1, 1, select(shift > 25, 25, shift))
-}
-
-/// The nearest bf16, ties to even.
-#[cube]
-fn f32_to_bf16(x: f32) -> u32 {
-    let bits = u32::reinterpret(x);
-    let rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    select((bits & 0x7fff_ffff) > 0x7f80_0000, (bits >> 16) | 0x40, rounded)
 }

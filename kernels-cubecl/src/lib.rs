@@ -14,6 +14,7 @@ mod format;
 pub mod gather;
 mod gpu;
 mod grid;
+mod halves;
 pub mod kv;
 pub mod linear;
 mod matrix;

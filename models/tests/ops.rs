@@ -9,7 +9,7 @@ use ember_models::backend::{Backend, HeadInput, HeadNorms, KvLayout, Pairing, co
 use ember_models::kv_cache::KvPages;
 use ember_models::layers::rope::RopeTable;
 use ember_models::{KvType, PackedMatrix, Step};
-use ember_test_support::{definition, max_relative, random};
+use ember_test_support::{assert_broken_alike, definition, max_relative, random};
 use half::{bf16, f16};
 
 type B = NdArray;
@@ -48,6 +48,40 @@ fn products_of_every_type_are_close_to_their_definitions() {
         GgmlType::ALL.len() * 7,
         "two numbers of rows of two matrices and of one, and looked-up rows"
     );
+}
+
+#[test]
+fn broken_products_of_every_type_break_as_their_definitions() {
+    let mut n = 0;
+    for ty in GgmlType::ALL {
+        conformance::broken_products::<B>(ty, &[1, 5, 13], 2e-2, &Default::default(), &mut |finding| {
+            n += 1;
+            assert!(finding.holds(), "{finding}");
+        })
+        .expect("no device");
+    }
+    assert_eq!(n, GgmlType::ALL.len() * 4, "three numbers of rows, and looked-up rows");
+}
+
+/// Attention on NaN and infinities against loops that know nothing of what a row does not see.
+#[test]
+fn definitions_break_where_rows_see() {
+    let (t, heads, dim) = (6, 2, 4);
+    let (q, mut k, mut v) = (random(1, t * heads * dim), random(2, t * dim), random(3, t * dim));
+    (k[4 * dim], v[2 * dim + 1], v[5 * dim + 2]) = (f32::NAN, f32::INFINITY, f32::NAN);
+    let visible = [0..1, 0..2, 0..3, 0..4, 0..5, 0..6];
+    let shape = [t, 1, dim];
+    let attention = default::unpaged_attention(
+        tensor(&q, [t, heads, dim]),
+        tensor(&k, shape),
+        tensor(&v, shape),
+        &visible,
+        0.7,
+    );
+    let entries: Vec<_> = k.chunks(dim).zip(v.chunks(dim)).collect();
+    let row = |(i, q): (usize, &[f32])| definition::attend(q, &entries[..i / heads + 1], 0.7);
+    let expected: Vec<f64> = q.chunks(dim).enumerate().flat_map(row).collect();
+    assert_broken_alike(&values(attention), &expected, 1e-6, "causal rows");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::cubecl::Runtime;
 use burn_ndarray::NdArray;
 use burn_wgpu::WgpuRuntime;
+use common::broken;
 use common::golden::{self, EXACT, load, reference};
 use common::invariance;
 use common::synthetic::{self, Size};
@@ -87,6 +88,16 @@ fn decode_equals_prefill_for_every_length_up_to_260() {
 #[test]
 fn a_batch_of_sequences_equals_each_alone() {
     invariance::batch_equals_single::<B>(close);
+}
+
+#[test]
+fn overflows_of_the_cache_reach_the_logits() {
+    broken::overflows_of_the_cache_reach_the_logits::<B>();
+}
+
+#[test]
+fn a_broken_token_breaks_what_follows() {
+    broken::a_broken_token_breaks_what_follows::<B>();
 }
 
 /// The norms of the heads take 65,536 cubes, one more than a grid has in one direction.

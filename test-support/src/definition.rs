@@ -33,10 +33,12 @@ pub fn rotate(head: &mut [f64], cos: &[f32], sin: &[f32], neighbours: bool) {
     }
 }
 
-/// Blocks of 32 values as q8_0 keeps them: the largest magnitude over 127 in f16, and the values in steps of it.
+/// Blocks of 32 values as q8_0 keeps them: the largest magnitude over 127 in f16, and the values in steps of it. NaN is the
+/// largest of all; a block that holds it, or an infinity, reads back as NaN throughout.
 pub fn q8_0(values: &[f32]) -> Vec<(f16, [i8; 32])> {
     let block = |block: &[f32; 32]| {
-        let step = block.iter().fold(0f32, |largest, x| largest.max(x.abs())) / 127.0;
+        let largest = block.iter().map(|x| x.abs()).max_by(f32::total_cmp).expect("a block has elements");
+        let step = largest / 127.0;
         let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
         (f16::from_f32(step), block.map(|x| (x * inverse).round() as i8))
     };

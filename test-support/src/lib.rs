@@ -4,6 +4,7 @@
 //! is NaN throughout would pass.
 mod compare;
 pub mod definition;
+mod finite;
 mod fixtures;
 mod gguf_file;
 mod reference;
@@ -11,6 +12,7 @@ mod tensor_file;
 
 pub use compare::{Real, cosine, distance, lowest_cosine, max_difference, max_relative, max_relative_by_row};
 pub use ember_formats::sample::{Random, random, sample_blocks};
+pub use finite::{BROKEN, assert_broken_alike};
 pub use fixtures::{fixture, read_fixture};
 pub use gguf_file::GgufFile;
 pub use reference::Reference;

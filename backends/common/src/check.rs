@@ -32,6 +32,7 @@ where
         let limit = if has_matrix_units && ty != GgmlType::F32 { F16_LIMIT } else { F32_LIMIT };
         let matrices = [matrix(2 * seed as u64, 150), matrix(2 * seed as u64 + 1, 67)];
         conformance::products::<B>(&matrices, &ROWS, limit, device, report)?;
+        conformance::broken_products::<B>(ty, &ROWS, limit, device, report)?;
     }
     Ok(())
 }

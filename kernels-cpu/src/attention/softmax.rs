@@ -9,7 +9,7 @@ use crate::float::lanes::{F32x8, Kernel, Simd, flat_mut, larger};
 pub(super) struct States {
     /// True for rows that have seen a position; until then their other fields mean nothing.
     pub(super) seen: Vec<bool>,
-    /// The largest score.
+    /// The largest score, or f32's least number: finite, so that a row which has met nothing but -∞ is not broken by it.
     pub(super) max: Vec<f32>,
     /// `Σ e^(score - max)`, still spread over eight lanes (position modulo eight).
     pub(super) sum: Vec<F32x8>,
@@ -23,7 +23,7 @@ impl States {
         let zero = F32x8::default();
         Self {
             seen: vec![false; rows],
-            max: vec![f32::NEG_INFINITY; rows],
+            max: vec![f32::MIN; rows],
             sum: vec![zero; rows],
             acc: vec![zero; rows * octets],
             octets,

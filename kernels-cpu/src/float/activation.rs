@@ -58,7 +58,7 @@ impl Binary for GegluErf {
     /// `x Φ(x) = max(x, 0) - |x| Φ(-|x|)`, which loses no digits on either side.
     #[inline(always)]
     fn apply<S: Simd>(self, s: S, gate: S::F, up: S::F) -> S::F {
-        // At 20 the tail is 0 already; the bound keeps infinity out of the product with it.
+        // At 20 the tail is 0 already; the bound keeps infinity out of the product with it, but for -∞ · 0, which is NaN.
         let x = s.min(s.splat(20.0), s.abs(gate));
         let t = s.div(s.splat(1.0), s.mul_add(x, s.splat(0.3), s.splat(1.0)));
         let mut q = s.splat(Q[8]);
@@ -67,7 +67,7 @@ impl Binary for GegluErf {
         }
         let density = exp(s, s.mul(s.mul(x, x), s.splat(-0.5)));
         let tail = s.mul(s.mul(q, t), density);
-        let gelu = s.sub(s.max(s.splat(0.0), gate), s.mul(x, tail));
+        let gelu = s.sub(s.max(s.splat(0.0), gate), s.mul(s.max(x, s.sub(s.splat(0.0), gate)), tail));
         s.mul(gelu, up)
     }
 }

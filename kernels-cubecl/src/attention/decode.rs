@@ -109,9 +109,10 @@ fn decode_kernel(
         if end - start > split_len {
             let number = plan[record + 5] as usize - first_partial as usize + split;
             let to = (number * shape.n_heads + head) * comptime!(shape.layout.head_dim + 2);
-            join_teams(&mut state, partial, to, true, shape);
+            join_teams(&mut state, partial, to, true, true, shape);
         } else {
-            join_teams(&mut state, out, (row * shape.n_heads + head) * shape.layout.head_dim, false, shape);
+            let to = (row * shape.n_heads + head) * shape.layout.head_dim;
+            join_teams(&mut state, out, to, start < end, false, shape);
         }
     }
 }

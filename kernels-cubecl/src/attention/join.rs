@@ -10,12 +10,13 @@ use cubecl::prelude::*;
 pub(super) const JOIN_UNITS: u32 = 64;
 
 /// Joins the teams of the cube and writes their results for each head from `to` on: the quotients, or for a split the
-/// largest score, the sum of the weights, and the sums.
+/// largest score, the sum of the weights, and the sums. The quotients of a row that `sees` nothing are zeros.
 #[cube]
 pub(super) fn join_teams(
     state: &mut State,
     out: &mut Array<f32>,
     to: usize,
+    sees: bool,
     #[comptime] is_split: bool,
     #[comptime] shape: Shape,
 ) {
@@ -38,7 +39,7 @@ pub(super) fn join_teams(
         if comptime!(is_split) {
             out[to + h * stride + 2 + e] = sum;
         } else {
-            out[to + h * stride + e] = quotient(sum, totals[h]);
+            out[to + h * stride + e] = select(sees, sum / totals[h], f32::new(0.0));
         }
         i += UNITS;
     }
@@ -114,12 +115,6 @@ fn share_word(
     }
 }
 
-/// Zero where nothing has been seen.
-#[cube]
-pub(super) fn quotient(sum: f32, total: f32) -> f32 {
-    select(total > f32::new(0.0), sum / total, f32::new(0.0))
-}
-
 /// One cube per row and head joins the row's splits.
 #[cube(launch_unchecked)]
 pub(super) fn join_splits_kernel(
@@ -154,7 +149,7 @@ pub(super) fn join_splits_kernel(
                 total += partial[at + 1] * factor;
                 sum += partial[at + 2 + i] * factor;
             }
-            out[to + i] = quotient(sum, total);
+            out[to + i] = sum / total;
             i += JOIN_UNITS as usize;
         }
     }

@@ -1,7 +1,9 @@
 //! Attention over paged keys and values.
 //!
 //! `y[r, h] = Σ_j softmax_j(scale q[r, h] · k[j, h / group]) v[j, h / group]` over the entries `j` that row `r` sees;
-//! a row that sees nothing gives zeros.
+//! a row that sees nothing gives zeros. What a row sees is decided by position alone, never by the value of a score, and
+//! what it does not see is never multiplied: zero times NaN is NaN. So a NaN or an infinity in a query, or in a key or a
+//! value, comes out of the rows that see it, and of no others.
 //!
 //! Rows of short runs (a decode step) go to the decode kernel: bound by the bytes of the keys and values, which are
 //! read once for all query heads that share them. Rows of long runs (a prefill chunk) go to the prefill kernel: bound
@@ -11,14 +13,15 @@ mod join;
 mod plan;
 mod prefill;
 mod team;
+mod tile;
 
 use crate::kv::KvPages;
 use crate::{Buffer, Gpu};
 use cubecl::prelude::Runtime;
 pub use plan::{Plan, SequencePlan};
 
-/// A score below all others. Finite: the difference of two is zero, where that of infinities is NaN.
-const LOWEST: f32 = -1e30;
+/// What the largest score begins with. Finite: the difference of two is zero, where that of infinities is NaN.
+const LOWEST: f32 = f32::MIN;
 
 /// Attention of all rows of a plan over their pages: `q` and the result are `[t, h, d]`, and query head `i` reads the
 /// keys and values of head `i / (h / g)`. Rows of no sequence are left undefined.

@@ -15,8 +15,9 @@ const DECODE_ROWS: usize = 4;
 pub(super) const TILE_ROWS: usize = 16;
 /// Words of a decode row: row, start, end, block table, entries per split, number of its first partial result.
 pub(super) const DECODE_WORDS: usize = 6;
-/// Words of a tile: first row, rows, start and end of what any of them sees, block table.
-pub(super) const TILE_WORDS: usize = 5;
+/// Words of a tile: first row, rows, start and end of what any of them sees, start and end of what all of them see, block
+/// table.
+pub(super) const TILE_WORDS: usize = 7;
 
 /// The rows of one sequence in a step.
 #[derive(Clone, Debug)]
@@ -101,14 +102,11 @@ impl Plan {
                 }
             } else {
                 for (i, visible) in sequence.visible.chunks(TILE_ROWS).enumerate() {
-                    let (first, seen) = (sequence.rows.start + i * TILE_ROWS, hull(visible));
-                    tile_words.extend([
-                        first as u32,
-                        visible.len() as u32,
-                        seen.start,
-                        seen.end,
-                        table as u32,
-                    ]);
+                    let first = (sequence.rows.start + i * TILE_ROWS) as u32;
+                    let (any, all) = (hull(visible), common(visible));
+                    let seen = [any.start, any.end, all.start, all.end];
+                    tile_words.extend([first, visible.len() as u32]);
+                    tile_words.extend(seen.into_iter().chain([table as u32]));
                 }
             }
             tables.extend_from_slice(sequence.block_table);
@@ -127,6 +125,12 @@ fn hull(visible: &[Range<u32>]) -> Range<u32> {
     let seen = || visible.iter().filter(|range| !range.is_empty());
     let start = seen().map(|range| range.start).min().unwrap_or(0);
     start..seen().map(|range| range.end).max().unwrap_or(0)
+}
+
+/// The entries that every row sees.
+fn common(visible: &[Range<u32>]) -> Range<u32> {
+    let start = visible.iter().map(|range| range.start).max().unwrap_or(0);
+    start..visible.iter().map(|range| range.end).min().unwrap_or(0)
 }
 
 fn check(sequences: &[SequencePlan], block_len: usize) -> Result<(), GpuError> {

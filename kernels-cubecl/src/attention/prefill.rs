@@ -4,118 +4,23 @@
 //! key/value head; "queries" are all pairs of such a row and head, head after head. The queries stay in shared memory;
 //! the keys of a strip of 4 to 16 entries come there as f32, then its values in their place. Each unit computes a few
 //! scores of a strip, and a block of the weighted sums: four elements for a share of the queries. The softmax runs
-//! online, strip after strip, over the entries that any row of the tile sees; entries are masked row by row.
+//! online, strip after strip, over the entries that any row of the tile sees. Strips that not every row sees all of, a few
+//! at the edges, are masked row by row.
 //!
 //! Vectors of four elements keep shared memory from being the bottleneck; rows of them have an odd length, so that
 //! neighbouring rows meet in different banks.
 //!
 //! Moved: per tile and cube its queries and results once, and the keys and values its rows see.
-use super::join::quotient;
 use super::plan::{TILE_ROWS, TILE_WORDS};
+use super::tile::{Shape, Tile, UNITS, Vec4};
 use super::{LOWEST, Problem};
 use crate::Gpu;
 use crate::grid::MAX_CUBES;
-use crate::kv::{KvLayout, data_words, element, per_word, step};
+use crate::kv::{data_words, element, per_word, step};
 use cubecl::prelude::*;
 
-/// Units of a cube.
-const UNITS: usize = 128;
-
-type Vec4 = Vector<f32, Const<4>>;
-
-/// The variant of [`prefill_kernel`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Shape {
-    layout: KvLayout,
-    n_heads: usize,
-    /// Rows and heads of a cube.
-    rows: usize,
-    heads: usize,
-    /// Entries of a strip.
-    strip: usize,
-}
-
-impl Shape {
-    /// Queries fill 16 KiB and a strip 8, or half of both where a cube has less than 32 KiB of shared memory.
-    fn new(layout: KvLayout, n_heads: usize, shared_memory: usize) -> Self {
-        let words = if shared_memory < 32 << 10 { 2048 } else { 4096 };
-        let (dim, group) = (layout.head_dim, n_heads / layout.n_kv_heads);
-        let fits = |queries: usize| queries * dim <= words;
-        let rows = [16, 8, 4].into_iter().find(|&rows| fits(rows)).unwrap_or(4);
-        let heads = [4, 2].into_iter().find(|&heads| group.is_multiple_of(heads) && fits(rows * heads));
-        let strip = [16, 8, 4].into_iter().find(|&strip| fits(2 * strip)).unwrap_or(4);
-        Self { layout, n_heads, rows, heads: heads.unwrap_or(1), strip }
-    }
-
-    fn queries(&self) -> usize {
-        self.rows * self.heads
-    }
-
-    /// Vectors of a head; the last may be padded with zeros.
-    fn vectors(&self) -> usize {
-        self.layout.head_dim.div_ceil(4)
-    }
-
-    /// Vectors from one row in shared memory to the next.
-    fn stride(&self) -> usize {
-        self.vectors() | 1
-    }
-
-    /// Units beside each other in a block of scores, one per this many entries of the strip.
-    fn score_columns(&self) -> usize {
-        if self.queries() * self.strip > UNITS { self.strip / 2 } else { self.strip }
-    }
-
-    /// Rows of units in a block of scores.
-    fn score_rows(&self) -> usize {
-        UNITS / self.score_columns()
-    }
-
-    /// Queries of a unit in a block of scores, the last possibly past the end.
-    fn unit_scores(&self) -> usize {
-        self.queries().div_ceil(self.score_rows())
-    }
-
-    /// Units that share the sums of one vector of elements.
-    fn sum_rows(&self) -> usize {
-        UNITS / self.vectors()
-    }
-
-    /// Queries whose sums a unit keeps, the last possibly past the end.
-    fn unit_sums(&self) -> usize {
-        self.queries().div_ceil(self.sum_rows())
-    }
-}
-
-/// The shared memory of a cube.
-#[derive(CubeType)]
-struct Tile {
-    /// `[queries, stride]`, scaled.
-    queries: SharedMemory<Vec4>,
-    /// `[strip, stride]`: keys, then values.
-    entries: SharedMemory<Vec4>,
-    /// `[queries, strip]`: scores, then weights relative to the largest score so far.
-    weights: SharedMemory<f32>,
-    /// `[queries]`: the largest score, the sum of the weights, and the factor that makes earlier sums relative to it.
-    largest: SharedMemory<f32>,
-    total: SharedMemory<f32>,
-    shrink: SharedMemory<f32>,
-}
-
-#[cube]
-impl Tile {
-    fn new(#[comptime] shape: Shape) -> Self {
-        let queries = comptime!(shape.queries());
-        Tile {
-            queries: SharedMemory::<Vec4>::new(comptime!(queries * shape.stride())),
-            entries: SharedMemory::<Vec4>::new(comptime!(shape.strip * shape.stride())),
-            weights: SharedMemory::<f32>::new(comptime!(queries * shape.strip)),
-            largest: SharedMemory::<f32>::new(queries),
-            total: SharedMemory::<f32>::new(queries),
-            shrink: SharedMemory::<f32>::new(queries),
-        }
-    }
-}
+/// The weight of an entry that a row does not see: none that it sees has it, not even NaN.
+const HIDDEN: f32 = -1.0;
 
 #[cube(launch_unchecked)]
 fn prefill_kernel(
@@ -134,9 +39,8 @@ fn prefill_kernel(
     if skipped < tile_rows {
         let first_row = plan[record] as usize + skipped;
         let last_row = plan[record] as usize + tile_rows - 1;
-        let start = plan[record + 2] as usize;
         let end = plan[record + 3] as usize;
-        let table = plan[record + 4] as usize;
+        let table = plan[record + 6] as usize;
         let head = CUBE_POS_Y as usize * shape.heads;
         let mut tile = Tile::new(shape);
         let mut sums = Array::<Vec4>::new(comptime!(shape.unit_sums()));
@@ -148,20 +52,26 @@ fn prefill_kernel(
         // A tile that sees nothing has no strip to wait in before its totals are read.
         sync_cube();
 
-        let strips = (end - start).div_ceil(shape.strip);
-        for strip in 0..strips {
-            let from = start + strip * shape.strip;
+        let mut from = plan[record + 2] as usize;
+        while from < end {
+            // Every row sees all of the strip.
+            let whole = from >= plan[record + 4] as usize && from + shape.strip <= plan[record + 5] as usize;
             stage(k, plan, table, from, end, head, &mut tile, shape);
             sync_cube();
-            score(plan, first_row, last_row, from, &mut tile, shape);
+            score(&mut tile, shape);
             sync_cube();
             stage(v, plan, table, from, end, head, &mut tile, shape);
-            weigh(&mut tile, shape);
+            weigh(plan, first_row, last_row, from, whole, &mut tile, shape);
             sync_cube();
-            add_values(&tile, &mut sums, shape);
+            if whole {
+                add_values(&tile, &mut sums, false, shape);
+            } else {
+                add_values(&tile, &mut sums, true, shape);
+            }
             sync_cube();
+            from += shape.strip;
         }
-        write(&tile, &sums, out, first_row, last_row, head, shape);
+        write(plan, &tile, &sums, out, first_row, last_row, head, shape);
     }
 }
 
@@ -250,17 +160,9 @@ fn stage(
     }
 }
 
-/// The unit's scores of the strip at `from`: the queries `y, y + score_rows, …` times the entries
-/// `x, x + score_columns, …`.
+/// The unit's scores of a strip: the queries `y, y + score_rows, …` times the entries `x, x + score_columns, …`.
 #[cube]
-fn score(
-    plan: &Array<u32>,
-    first_row: usize,
-    last_row: usize,
-    from: usize,
-    tile: &mut Tile,
-    #[comptime] shape: Shape,
-) {
+fn score(tile: &mut Tile, #[comptime] shape: Shape) {
     let (columns, stride) = comptime!((shape.score_columns(), shape.stride()));
     let (rows_of_unit, columns_of_unit) = comptime!((shape.unit_scores(), shape.strip / columns));
     let x = UNIT_POS as usize % columns;
@@ -290,17 +192,13 @@ fn score(
     for r in 0..rows_of_unit {
         let query = unit_query(r, y, shape.score_rows(), shape);
         let own = y + comptime!(r * shape.score_rows()) < comptime!(shape.queries());
-        let row = row_of(query, first_row, last_row, shape);
-        let (seen_from, seen_to) = (plan[2 * row] as usize, plan[2 * row + 1] as usize);
         #[unroll]
         for c in 0..columns_of_unit {
             let sum = sums[comptime!(r * columns_of_unit + c)];
             let slot = x + comptime!(c * columns);
-            let seen = from + slot >= seen_from && from + slot < seen_to;
-            let score = select(seen, sum[0] + sum[1] + (sum[2] + sum[3]), f32::new(LOWEST));
             // A query that is repeated is written by one unit only.
             if own {
-                tile.weights[query * shape.strip + slot] = score;
+                tile.weights[query * shape.strip + slot] = sum[0] + sum[1] + (sum[2] + sum[3]);
             }
         }
     }
@@ -313,24 +211,40 @@ fn unit_query(#[comptime] i: usize, y: usize, #[comptime] rows: usize, #[comptim
     if comptime!((i + 1) * rows > shape.queries()) { select(query < last, query, last) } else { query }
 }
 
-/// Turns the scores of a strip into weights, a query per unit.
+/// Turns the scores of the strip at `from` into weights, a query per unit.
 #[cube]
-fn weigh(tile: &mut Tile, #[comptime] shape: Shape) {
+fn weigh(
+    plan: &Array<u32>,
+    first_row: usize,
+    last_row: usize,
+    from: usize,
+    whole: bool,
+    tile: &mut Tile,
+    #[comptime] shape: Shape,
+) {
     let query = UNIT_POS as usize;
     if query < comptime!(shape.queries()) {
+        let (mut seen_from, mut seen_to) = (from, from + shape.strip);
+        if !whole {
+            let row = row_of(query, first_row, last_row, shape);
+            seen_from = plan[2 * row] as usize;
+            seen_to = plan[2 * row + 1] as usize;
+        }
         let before = tile.largest[query];
         let mut largest = before;
         for slot in 0..shape.strip {
-            largest = f32::max(largest, tile.weights[query * shape.strip + slot]);
+            let seen = from + slot >= seen_from && from + slot < seen_to;
+            let score = tile.weights[query * shape.strip + slot];
+            largest = f32::max(largest, select(seen, score, f32::new(LOWEST)));
         }
         let shrink = f32::exp(before - largest);
         let mut total = tile.total[query] * shrink;
         for slot in 0..shape.strip {
             let at = query * shape.strip + slot;
-            let score = tile.weights[at];
-            let weight = select(score > f32::new(LOWEST), f32::exp(score - largest), f32::new(0.0));
-            tile.weights[at] = weight;
-            total += weight;
+            let seen = from + slot >= seen_from && from + slot < seen_to;
+            let weight = f32::exp(tile.weights[at] - largest);
+            tile.weights[at] = select(seen, weight, f32::new(HIDDEN));
+            total += select(seen, weight, f32::new(0.0));
         }
         tile.largest[query] = largest;
         tile.total[query] = total;
@@ -338,9 +252,9 @@ fn weigh(tile: &mut Tile, #[comptime] shape: Shape) {
     }
 }
 
-/// Adds the values of a strip to the unit's sums: four elements of the queries `y, y + sum_rows, …`.
+/// Adds the values of a strip, `masked` or not, to the unit's sums: four elements of the queries `y, y + sum_rows, …`.
 #[cube]
-fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] shape: Shape) {
+fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] masked: bool, #[comptime] shape: Shape) {
     let vector = UNIT_POS as usize % comptime!(shape.vectors());
     let y = UNIT_POS as usize / comptime!(shape.vectors());
     #[unroll]
@@ -353,14 +267,17 @@ fn add_values(tile: &Tile, sums: &mut Array<Vec4>, #[comptime] shape: Shape) {
         #[unroll]
         for i in 0..comptime!(shape.unit_sums()) {
             let weight = tile.weights[unit_query(i, y, shape.sum_rows(), shape) * shape.strip + slot];
-            sums[i] = fma(value, Vec4::new(weight), sums[i]);
+            if comptime!(!masked) || u32::reinterpret(weight) != HIDDEN.to_bits() {
+                sums[i] = fma(value, Vec4::new(weight), sums[i]);
+            }
         }
     }
 }
 
-/// Writes the unit's sums over the totals of their queries.
+/// Writes the unit's sums over the totals of their queries; zeros for rows that see nothing.
 #[cube]
 fn write(
+    plan: &Array<u32>,
     tile: &Tile,
     sums: &Array<Vec4>,
     out: &mut Array<f32>,
@@ -379,11 +296,12 @@ fn write(
         // Units past the last vector, queries past the last, rows past the tile's.
         if y < comptime!(shape.sum_rows()) && query < comptime!(shape.queries()) && row <= last_row {
             let total = tile.total[query];
+            let sees = plan[2 * row] < plan[2 * row + 1];
             let base = (row * shape.n_heads + head + query / shape.rows) * dim + 4 * vector;
             #[unroll]
             for e in 0..4usize {
                 if 4 * vector + e < dim {
-                    out[base + e] = quotient(sums[i][e], total);
+                    out[base + e] = select(sees, sums[i][e] / total, f32::new(0.0));
                 }
             }
         }

@@ -63,7 +63,18 @@ fn readable_word(#[comptime] w: usize, #[comptime] shape: Shape) -> usize {
     if comptime!(shape.overhangs(w)) { select(word < last, word, last) } else { word }
 }
 
-/// The unit's elements of the queries at `base`; zero past the end of a row, so that what it reads there counts nothing.
+/// The unit's word `w` of the row of keys at `row`; zero past its end, where the queries are the last word's again.
+#[cube]
+fn key_word(k: &Array<u32>, row: usize, #[comptime] w: usize, #[comptime] shape: Shape) -> u32 {
+    let packed = k[row + readable_word(w, shape)];
+    if comptime!(shape.overhangs(w)) {
+        select(unit_word(w, shape) < comptime!(data_words(shape.layout)), packed, 0u32)
+    } else {
+        packed
+    }
+}
+
+/// The unit's elements of the queries at `base`.
 #[cube]
 pub(super) fn load_queries(
     q: &Array<f32>,
@@ -76,16 +87,12 @@ pub(super) fn load_queries(
     #[unroll]
     for w in 0..comptime!(shape.unit_words()) {
         let from = base + readable_word(w, shape) * per_word;
-        let mut factor = scale;
-        if comptime!(shape.overhangs(w)) {
-            factor = select(unit_word(w, shape) < comptime!(data_words(shape.layout)), scale, f32::new(0.0));
-        }
         #[unroll]
         for h in 0..shape.heads {
             #[unroll]
             for e in 0..per_word {
                 let x = q[from + comptime!(h * shape.layout.head_dim + e)];
-                state.queries[comptime!(h * elements + w * per_word + e)] = x * factor;
+                state.queries[comptime!(h * elements + w * per_word + e)] = x * scale;
             }
         }
     }
@@ -139,9 +146,8 @@ fn score(k: &Array<u32>, rows: &Array<u32>, state: &mut State, #[comptime] shape
         let row = rows[b] as usize;
         #[unroll]
         for w in 0..comptime!(shape.unit_words()) {
-            let word = readable_word(w, shape);
-            let packed = k[row + word];
-            let step = step(k, row, word, shape.layout);
+            let packed = key_word(k, row, w, shape);
+            let step = step(k, row, readable_word(w, shape), shape.layout);
             #[unroll]
             for e in 0..per_word {
                 let x = scaled(element(packed, e, shape.layout.ty), step, shape.layout.ty);

@@ -47,26 +47,38 @@ impl Problem {
         sequences: &[Sequence],
         poison: Option<f32>,
     ) -> Self {
+        Self::changed(gpu, layout, group, sequences, |_, sequence, [keys, values]| {
+            let seen = |entry: usize| sequence.visible.iter().any(|range| range.contains(&(entry as u32)));
+            for rows in [keys, values] {
+                let entries = rows.chunks_exact_mut(layout.n_kv_heads * layout.head_dim).enumerate();
+                for (_, row) in entries.filter(|(entry, _)| !seen(*entry)) {
+                    poison.into_iter().for_each(|poison| row.fill(poison));
+                }
+            }
+        })
+    }
+
+    /// Fills pages with random keys and values that `change` has seen, by the number of their sequence.
+    pub fn changed(
+        gpu: &Gpu<TestRuntime>,
+        layout: KvLayout,
+        group: usize,
+        sequences: &[Sequence],
+        change: impl Fn(usize, &Sequence, [&mut [f32]; 2]),
+    ) -> Self {
         let blocks_of = |sequence: &Sequence| sequence.entries.div_ceil(layout.block_len);
         let n_blocks: usize = sequences.iter().map(blocks_of).sum();
         let mut ids = Random::new(9).shuffled(n_blocks).into_iter();
         let tables: Vec<Vec<u32>> =
             sequences.iter().map(|sequence| ids.by_ref().take(blocks_of(sequence)).collect()).collect();
         let entry_len = layout.n_kv_heads * layout.head_dim;
-        let rows = |seed: u64| -> Vec<Vec<f32>> {
-            let fill = |(i, sequence): (usize, &Sequence)| {
-                let mut rows = random(seed + 2 * i as u64, sequence.entries * entry_len);
-                let seen = |entry: u32| sequence.visible.iter().any(|range| range.contains(&entry));
-                for (entry, row) in rows.chunks_exact_mut(entry_len).enumerate() {
-                    if let Some(poison) = poison.filter(|_| !seen(entry as u32)) {
-                        row.fill(poison);
-                    }
-                }
-                rows
-            };
-            sequences.iter().enumerate().map(fill).collect()
+        let rows = |(i, sequence): (usize, &Sequence)| {
+            let [mut keys, mut values] =
+                [100, 101].map(|seed| random(seed + 2 * i as u64, sequence.entries * entry_len));
+            change(i, sequence, [&mut keys, &mut values]);
+            (keys, values)
         };
-        let (keys, values) = (rows(100), rows(101));
+        let (keys, values): (Vec<Vec<f32>>, Vec<Vec<f32>>) = sequences.iter().enumerate().map(rows).unzip();
         let pages = KvPages::new(gpu, layout, n_blocks.max(1)).unwrap();
         let slots: Vec<u32> = sequences
             .iter()

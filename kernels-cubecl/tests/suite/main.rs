@@ -8,6 +8,7 @@ mod grid;
 mod kv_reference;
 mod linear;
 mod norm;
+mod not_finite;
 mod pick;
 mod probe;
 mod rope;

@@ -1,7 +1,7 @@
 //! The emulator notices what CUDA leaves undefined, and kernels that compute something else.
 use crate::blocks::{random_rows, weights};
 use crate::device::upload;
-use crate::emulator::{Edit, Launch, Program};
+use crate::emulator::{Edit, Launch, Program, aliases};
 use crate::runtime::Code;
 use crate::under_test::edited;
 use ember_kernels_cubecl::{DeviceMatrix, GgmlType, linear};
@@ -95,6 +95,15 @@ fn threads_that_do_not_meet_are_faults() {
     let apart = "if (i < 32) {\n__syncthreads();\n} else {\n__syncthreads();\n}";
     assert!(fault(1, apart).contains("do not meet"));
     assert!(fault(1, "if (i < 40) out[i] = __shfl_xor_sync(-1, 1.0f, 1);").contains("do not meet"));
+}
+
+#[test]
+fn memory_that_is_written_is_bound_once() {
+    // Two windows of one allocation that overlap, and neighbours of them.
+    let buffers = [[0, 0, 64], [0, 60, 64], [1, 0, 64], [0, 124, 4]];
+    assert_eq!(aliases(&buffers, &[false, false, true, true]), None);
+    assert_eq!(aliases(&buffers, &[false, true, false, false]), Some([0, 1]));
+    assert_eq!(aliases(&buffers, &[true, false, false, false]), Some([0, 1]));
 }
 
 /// The error of a product of `tokens` rows with a Q4_K matrix whose kernels are edited; infinite for a fault.

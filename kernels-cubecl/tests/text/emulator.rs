@@ -92,6 +92,9 @@ impl Emulator {
             launch.buffers.push([allocation, range.start, range.len()]);
         }
         let program = self.programs.get(id).ok_or("it was not compiled")?;
+        if let Some([a, b]) = aliases(&launch.buffers, &program.writable) {
+            return Err(format!("buffers {a} and {b} share memory, and the kernel writes it"));
+        }
         let results = program.run(&launch)?;
         for ((_, binding), result) in owners.iter().zip(results) {
             self.bytes(binding).copy_from_slice(&result);
@@ -104,6 +107,14 @@ impl Emulator {
 fn range(binding: &Binding) -> std::ops::Range<usize> {
     let start = binding.offset_start.unwrap_or(0) as usize;
     start..start + binding.size_in_used() as usize
+}
+
+/// Two of the buffers (allocation, first byte, bytes) that overlap, where the kernel may write one of them: compilers rely on
+/// what is read through the other being constant.
+pub fn aliases(buffers: &[[usize; 3]], writable: &[bool]) -> Option<[usize; 2]> {
+    let overlap = |a: [usize; 3], b: [usize; 3]| a[0] == b[0] && a[1] < b[1] + b[2] && b[1] < a[1] + a[2];
+    let mut pairs = (0..buffers.len()).flat_map(|b| (0..b).map(move |a| [a, b]));
+    pairs.find(|&[a, b]| (writable[a] || writable[b]) && overlap(buffers[a], buffers[b]))
 }
 
 /// What a kernel is launched on.
@@ -155,6 +166,7 @@ const PARTS: [&str; 5] = [
 pub struct Program {
     emulator: PathBuf,
     kernel: PathBuf,
+    writable: Vec<bool>,
 }
 
 impl Program {
@@ -164,7 +176,8 @@ impl Program {
         let kernel = kernel.ok_or("the text has no kernel")?.trim();
         let shared = code.shared_memory.unwrap_or(0);
         let text = format!("{}\nEMULATED_KERNEL({kernel}, {shared})\n", code.text);
-        let program = Self { emulator: path(&PARTS, "emulator"), kernel: path(&(&text, PARTS), kernel) };
+        let (emulator, kernel) = (path(&PARTS, "emulator"), path(&(&text, PARTS), kernel));
+        let program = Self { emulator, kernel, writable: code.writable.clone() };
         if !program.emulator.exists() {
             compile(&["-O2", "-rdynamic"], PARTS[0], &program.emulator)?;
         }

@@ -1,6 +1,7 @@
 //! The languages that kernels are compiled to.
 use crate::runtime::Code;
 use cubecl::Compiler;
+use cubecl::prelude::Visibility;
 use cubecl_cpp::cuda::{CudaDialect, mma::CudaWmmaCompiler};
 use cubecl_cpp::shared::CppCompiler;
 use cubecl_spirv::{GLCompute, SpirvCompiler};
@@ -38,7 +39,7 @@ impl Language for SpirV {
 
     fn code(kernel: &<Self::Compiler as Compiler>::Representation, text: String) -> Code {
         let words = kernel.assembled_module.clone();
-        Code { text, words, shared_memory: Some(kernel.shared_size) }
+        Code { text, words, shared_memory: Some(kernel.shared_size), ..Code::default() }
     }
 }
 
@@ -54,7 +55,7 @@ impl Language for Metal {
     }
 }
 
-/// CUDA C++.
+/// CUDA C++, which the emulator runs.
 pub struct Cuda;
 
 impl Language for Cuda {
@@ -62,6 +63,8 @@ impl Language for Cuda {
     const EXTENSION: &'static str = "cu";
 
     fn code(kernel: &<Self::Compiler as Compiler>::Representation, text: String) -> Code {
-        Code { text, shared_memory: Some(kernel.shared_memory_size()), ..Code::default() }
+        let writable = kernel.buffers.iter().map(|buffer| matches!(buffer.vis, Visibility::ReadWrite));
+        let (shared_memory, writable) = (Some(kernel.shared_memory_size()), writable.collect());
+        Code { text, shared_memory, writable, ..Code::default() }
     }
 }

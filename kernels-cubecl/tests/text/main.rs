@@ -31,6 +31,8 @@ mod kv_reference;
 mod linear;
 #[path = "../suite/norm.rs"]
 mod norm;
+#[path = "../suite/not_finite.rs"]
+mod not_finite;
 #[path = "../suite/pick.rs"]
 mod pick;
 #[path = "../suite/rope.rs"]

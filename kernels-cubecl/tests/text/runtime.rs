@@ -54,6 +54,8 @@ pub struct Code {
     pub words: Vec<u32>,
     /// Bytes of shared memory, where the compiler counts them.
     pub shared_memory: Option<usize>,
+    /// True for each buffer that the kernel may write, where the emulator runs it.
+    pub writable: Vec<bool>,
 }
 
 /// Events on a device.

@@ -1,7 +1,9 @@
 //! Operations of a backend against their definitions, which run on ndarray tensors: for the tests, and for a look at a
 //! device that no test has met.
+pub use super::not_finite::products as broken_products;
+
 use super::definitions::{self, Values};
-use super::{Backend, HeadInput, HeadNorms, KvLayout, Pairing};
+use super::{Backend, HeadInput, HeadNorms, KvLayout, Pairing, not_finite};
 use crate::batch::{SequenceRows, slot};
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
@@ -56,7 +58,8 @@ pub fn operations<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<
     rope::<B>(device, report)?;
     unpaged_attention::<B>(device, report)?;
     paged_attention::<B>(device, report)?;
-    top_k::<B>(device, report)
+    top_k::<B>(device, report)?;
+    not_finite::operations::<B>(device, report)
 }
 
 /// Products with `matrices` side by side and with one of them alone, for each number of rows.
@@ -140,7 +143,12 @@ fn rope<B: Backend>(device: &B::Device, report: Report<'_>) -> Result<(), ModelE
     Ok(())
 }
 
-fn rope_table<B: Backend>(t: usize, half: usize, pairing: Pairing, device: &B::Device) -> RopeTable<B> {
+pub(super) fn rope_table<B: Backend>(
+    t: usize,
+    half: usize,
+    pairing: Pairing,
+    device: &B::Device,
+) -> RopeTable<B> {
     RopeTable::new(random(9, t * half), random(10, t * half), t, pairing, device)
 }
 
@@ -167,8 +175,8 @@ fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
     for ty in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0] {
         for qwen3 in [true, false] {
             let pages = |layout, n_blocks| B::kv_pages(layout, n_blocks, device);
-            let fast = attend::<B>(ty, qwen3, pages, attention_of_backend, device)?;
-            let defined = definitions::attention(ty, qwen3)?;
+            let fast = attend::<B>(ty, qwen3, None, pages, attention_of_backend, device)?;
+            let defined = definitions::attention(ty, qwen3, None)?;
             // A key next to a rounding boundary may fall to either side of it.
             let limit = match ty {
                 KvType::F32 => 1e-5,
@@ -188,7 +196,7 @@ fn paged_attention<B: Backend>(device: &B::Device, report: Report<'_>) -> Result
 pub(super) type Attention<B> = fn(HeadInput<B>, &mut KvPages, &Step<'_, B>) -> Tensor<B, 3>;
 
 /// By the backend's own operations.
-fn attention_of_backend<B: Backend>(
+pub(super) fn attention_of_backend<B: Backend>(
     heads: HeadInput<B>,
     pages: &mut KvPages,
     step: &Step<'_, B>,
@@ -197,10 +205,12 @@ fn attention_of_backend<B: Backend>(
     B::paged_attention(q, pages, step, 0.2)
 }
 
-/// 20 rows of one sequence with a segment, then one more.
+/// 20 rows of one sequence with a segment, then one more. What is `broken` is an element of a query, and of one head of a key
+/// and of a value that the later rows see.
 pub(super) fn attend<B: Backend>(
     ty: KvType,
     qwen3: bool,
+    broken: Option<f32>,
     pages: impl FnOnce(KvLayout, usize) -> Result<KvPages, ModelError>,
     attention: Attention<B>,
     device: &B::Device,
@@ -221,16 +231,18 @@ pub(super) fn attend<B: Backend>(
             segments: std::iter::once(6..12).collect(),
             ..SequenceRows::default()
         }];
-        let part = |seed, heads: usize| {
-            random(seed, n_rows * heads * d)[start * heads * d..][..t * heads * d].to_vec()
+        let part = |seed, heads: usize, broken_row: usize| {
+            let mut all = random(seed, n_rows * heads * d);
+            broken.into_iter().for_each(|value| all[(broken_row * heads + heads - 1) * d + 3] = value);
+            all[start * heads * d..][..t * heads * d].to_vec()
         };
         let query_scale = (!qwen3).then(|| query_scale[rows.clone()].to_vec());
         let rope = rope_table(t, d / 2, pairing, device);
         let norm = |seed| on(&random(seed, d), [d], device);
         let heads = HeadInput {
-            q: on(&part(16, h), [t, h, d], device),
-            k: on(&part(14, g), [t, g, d], device),
-            v: on(&part(15, g), [t, g, d], device),
+            q: on(&part(16, h, 2), [t, h, d], device),
+            k: on(&part(14, g, 17), [t, g, d], device),
+            v: on(&part(15, g, 14), [t, g, d], device),
             norms: qwen3.then(|| HeadNorms { q: norm(17), k: norm(18), eps: 1e-6 }),
         };
         let step = Step::over_pages(rope, query_scale, &slots[rows], &sequences, layout, device)?;
@@ -296,7 +308,11 @@ fn largest_error(fast: &[f32], defined: &[f32]) -> f32 {
     largest(differences) / largest(&mut defined.iter().copied())
 }
 
-fn on<B: Backend, const N: usize>(values: &[f32], shape: [usize; N], device: &B::Device) -> Tensor<B, N> {
+pub(super) fn on<B: Backend, const N: usize>(
+    values: &[f32],
+    shape: [usize; N],
+    device: &B::Device,
+) -> Tensor<B, N> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), device)
 }
 

@@ -94,9 +94,16 @@ fn one_sequence<B: Backend>(
     let device = scores.device();
     let hidden: Vec<bool> =
         visible.iter().flat_map(|range| (0..s as u32).map(move |j| j + range.start >= range.end)).collect();
-    let mask = Tensor::<B, 2, Bool>::from_data(TensorData::new(hidden, [t, s]), &device);
-    let weights = softmax(scores.mask_fill(mask.unsqueeze::<3>().expand([h, t, s]), f32::NEG_INFINITY), 2);
-    weights.matmul(spread(v)).swap_dims(0, 1)
+    let hidden = Tensor::<B, 2, Bool>::from_data(TensorData::new(hidden, [t, s]), &device);
+    let mask = hidden.clone().unsqueeze::<3>().expand([h, t, s]);
+    let weights = softmax(scores.mask_fill(mask, f32::NEG_INFINITY), 2);
+    // What a row does not see has the weight zero, but zero times NaN is NaN: values that are not finite are left out of the
+    // product, and break the rows that see them afterwards.
+    let broken = v.clone().is_finite().bool_not();
+    let seen = hidden.bool_not().float().matmul(broken.clone().float().reshape([s, g * d]));
+    let seen = seen.greater_elem(0.5).reshape([t, g, 1, d]).expand([t, g, group, d]).reshape([t, h, d]);
+    let sums = weights.matmul(spread(v.mask_fill(broken, 0.0))).swap_dims(0, 1);
+    sums.mask_fill(seen, f32::NAN)
 }
 
 /// Queries and keys, normalised, rotated and scaled, and the values as they are.

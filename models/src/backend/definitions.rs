@@ -92,12 +92,12 @@ pub(super) fn unpaged_attention(
 }
 
 /// [`attend`] by the definitions, over host pages.
-pub(super) fn attention(ty: KvType, qwen3: bool) -> Result<[Values; 2], ModelError> {
+pub(super) fn attention(ty: KvType, qwen3: bool, broken: Option<f32>) -> Result<[Values; 2], ModelError> {
     fn body(heads: HeadInput<D>, pages: &mut KvPages, step: &Step<'_, D>) -> Tensor<D, 3> {
         let q = default::rotate_and_write(heads, pages, step);
         default::paged_attention(q, pages, step, 0.2)
     }
-    Ok(attend::<D>(ty, qwen3, KvPages::host, body, &CPU)?.map(Values::of))
+    Ok(attend::<D>(ty, qwen3, broken, KvPages::host, body, &CPU)?.map(Values::of))
 }
 
 pub(super) fn top_k(logits: &[f32], shape: [usize; 2], k: usize) -> Result<Vec<TopK>, ModelError> {

@@ -12,6 +12,8 @@ pub mod default;
 mod definitions;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+#[cfg(feature = "ndarray")]
+mod not_finite;
 
 use crate::error::ModelError;
 use crate::kv_cache::KvPages;
@@ -159,7 +161,8 @@ pub trait Backend: burn::tensor::backend::Backend {
         burn::tensor::activation::gelu(gate) * up
     }
 
-    /// Attention over keys and values given as tensors: row `i` attends to the rows `visible[i]`.
+    /// Attention over keys and values given as tensors: row `i` attends to the rows `visible[i]`. NaN and infinities break the
+    /// rows that see them, and no others.
     ///
     /// # Shapes
     /// `q` is `[t, h, d]`, `k` and `v` are `[t, g, d]`, the result is `[t, h, d]`. Query head `i` reads key/value head
@@ -210,7 +213,8 @@ pub trait Backend: burn::tensor::backend::Backend {
         default::rotate_and_write(heads, pages, step)
     }
 
-    /// Attention of each sequence's rows over its own entries of the paged cache.
+    /// Attention of each sequence's rows over its own entries of the paged cache. NaN and infinities break the rows that see
+    /// them, and no others.
     ///
     /// # Shapes
     /// `q` and the result are `[t, h, d]`; the step's sequences cover the rows in order.

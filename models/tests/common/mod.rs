@@ -1,5 +1,6 @@
 //! Shared by the test targets: models and comparisons.
 #![allow(dead_code, reason = "every test target uses its own part of this module")]
+pub mod broken;
 pub mod golden;
 pub mod invariance;
 pub mod synthetic;

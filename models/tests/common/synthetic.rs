@@ -5,7 +5,8 @@ use ember_models::backend::Backend;
 use ember_models::{TextModel, WeightFormat};
 use ember_test_support::{GgufFile, definition, random};
 
-const HIDDEN: usize = 64;
+/// Elements of a hidden state.
+pub const HIDDEN: usize = 64;
 const FFN: usize = 96;
 const LAYERS: usize = 2;
 
@@ -58,6 +59,11 @@ impl Size {
 
 /// The file, its matrices in F32 or Q8_0.
 pub fn gguf(quantized: bool, size: &Size) -> Vec<u8> {
+    changed_gguf(quantized, size, |_, _| ())
+}
+
+/// [`gguf`] after `change` has seen the name and the weights of every tensor.
+fn changed_gguf(quantized: bool, size: &Size, change: fn(&str, &mut [f32])) -> Vec<u8> {
     let mut file = GgufFile::default();
     let mut key = |name: &str, value: Value| file.metadata.push((name.to_owned(), value));
     key("general.architecture", "qwen3".into());
@@ -81,6 +87,7 @@ pub fn gguf(quantized: bool, size: &Size) -> Vec<u8> {
         for value in &mut values {
             *value = if dims.len() == 1 { 1.0 + 0.3 * *value } else { 0.3 * *value };
         }
+        change(&name, &mut values);
         file.tensors.push(match quantized && dims.len() == 2 {
             true => (name, GgmlType::Q8_0, dims, definition::q8_0_bytes(&values)),
             false => (name, GgmlType::F32, dims, values.iter().flat_map(|v| v.to_le_bytes()).collect()),
@@ -98,6 +105,12 @@ pub fn checkpoint_of(quantized: bool, size: &Size) -> Checkpoint {
 /// The checkpoint of [`Size::SMALL`], its matrices in F32 or Q8_0.
 pub fn checkpoint(quantized: bool) -> Checkpoint {
     checkpoint_of(quantized, &Size::SMALL)
+}
+
+/// The checkpoint of [`Size::SMALL`] in F32 after `change` has seen the name and the weights of every tensor.
+pub fn changed(change: fn(&str, &mut [f32])) -> Checkpoint {
+    let gguf = Gguf::from_bytes(changed_gguf(false, &Size::SMALL, change)).expect("a valid file");
+    Checkpoint::from_gguf(gguf).expect("a whole checkpoint")
 }
 
 /// The model of [`checkpoint`], packed.
