@@ -165,10 +165,11 @@ fn ids_outside_the_vocabulary_are_named() {
 
 #[test]
 fn a_vocabulary_made_by_hand_is_checked_too() {
-    let good = Vocab::from_metadata(&metadata()).unwrap();
+    let metadata = metadata();
+    let good = Vocab::from_metadata(&metadata).unwrap();
     let refusal = |vocab| Tokenizer::from_vocab(vocab).expect_err("refused").to_string();
     assert!(refusal(Vocab { kinds: vec![TokenKind::Normal], ..good.clone() }).contains("1 entries"));
-    assert!(refusal(Vocab { tokens: vec![], kinds: vec![], ..good.clone() }).contains("empty"));
+    assert!(refusal(Vocab { tokens: vec![].into(), kinds: vec![], ..good.clone() }).contains("empty"));
     assert!(refusal(Vocab { eos: Some(u32::MAX), ..good.clone() }).contains("EOS"));
     assert!(refusal(Vocab { end_of_generation: vec![9_999_999], ..good.clone() }).contains("9999999"));
     assert!(Tokenizer::from_vocab(good).is_ok());

@@ -4,6 +4,8 @@ use crate::error::ModelError;
 use crate::opaque::Opaque;
 use ember_formats::{KvLayout, KvType, dequantize};
 use ember_loaders::checkpoint::ModelConfig;
+use memmap2::MmapMut;
+use std::ops::{Deref, DerefMut};
 
 /// One layer's pool, `[n_blocks][n_kv_heads][block_len][head_dim]` for K and the same for V.
 ///
@@ -14,21 +16,21 @@ pub enum KvPages {
     /// Pages in host memory, in the layout's element type.
     Host {
         /// Keys.
-        k: Vec<u8>,
+        k: HostPool,
         /// Values.
-        v: Vec<u8>,
+        v: HostPool,
     },
     /// Pages in device memory, as the backend keeps them.
     Device(Opaque),
 }
 
 impl KvPages {
-    /// Zeroed pages in host memory. Untouched ones cost no physical memory.
+    /// Zeroed pages in host memory. Those never written to take no physical memory.
     ///
     /// # Errors
     /// [`ModelError::KvCache`] when the memory is not to be had.
     pub fn host(layout: KvLayout, n_blocks: usize) -> Result<Self, ModelError> {
-        let zeroed = || n_blocks.checked_mul(layout.block_bytes()).and_then(zeroed_bytes);
+        let zeroed = || n_blocks.checked_mul(layout.block_bytes()).and_then(HostPool::zeroed);
         match (zeroed(), zeroed()) {
             (Some(k), Some(v)) => Ok(Self::Host { k, v }),
             _ => Err(ModelError::KvCache(format!(
@@ -58,6 +60,34 @@ impl KvPages {
             Self::Host { k, v } => (k, v),
             Self::Device(_) => panic!("pages in device memory reached an operation on host memory"),
         }
+    }
+}
+
+/// Host memory of one layer's keys or values.
+///
+/// Mapped from the system and not taken from the allocator, which may have used the memory before and would write the
+/// zeros: a cache for a long context takes the time and the memory of what is used of it.
+#[derive(Debug)]
+pub struct HostPool(MmapMut);
+
+impl HostPool {
+    /// `None` when the system refuses.
+    fn zeroed(len: usize) -> Option<Self> {
+        MmapMut::map_anon(len).ok().map(Self)
+    }
+}
+
+impl Deref for HostPool {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for HostPool {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
     }
 }
 
@@ -130,13 +160,4 @@ impl KvCache {
     pub fn layer_mut(&mut self, layer: usize) -> &mut KvPages {
         &mut self.layers[layer]
     }
-}
-
-/// Zeroed memory from the allocator's lazily mapped pages, or `None` when it refuses.
-fn zeroed_bytes(len: usize) -> Option<Vec<u8>> {
-    let mut bytes: Vec<u8> = Vec::new();
-    bytes.try_reserve_exact(len).ok()?;
-    drop(bytes);
-    // `vec![0; len]` asks for zeroed pages, which `try_reserve` followed by `resize` would touch one by one.
-    Some(vec![0; len])
 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::pre_tokenizer::{DIGIT, GPT2, LLAMA_BPE, PreTokenizer, TEKKEN};
-use super::vocab::DEFAULT_TEMPLATE;
+use super::vocab::{DEFAULT_TEMPLATE, MergePair, split_merge};
 use super::{TokenKind, TokenizerError, Vocab};
 
 /// tokenizer.json, as far as it matters here.
@@ -106,7 +106,7 @@ enum Ids {
 }
 
 /// Reads the vocabulary of `folder`.
-pub(super) fn read_vocab(folder: &Path) -> Result<Vocab, TokenizerError> {
+pub(super) fn read_vocab(folder: &Path) -> Result<Vocab<'static>, TokenizerError> {
     let path = folder.join("tokenizer.json");
     let file: TokenizerJson = parse(&path, &read(&path)?)?;
     let config: TokenizerConfig = read_optional(&folder.join("tokenizer_config.json"))?;
@@ -140,7 +140,7 @@ pub(super) fn read_vocab(folder: &Path) -> Result<Vocab, TokenizerError> {
         },
         chat_templates: chat_templates(folder, config.chat_template)?,
         pre_tokenizer,
-        tokens,
+        tokens: tokens.into(),
         kinds,
     })
 }
@@ -288,10 +288,13 @@ fn chat_templates(
 }
 
 impl MergeRule {
-    fn split((index, rule): (usize, Self)) -> Result<(String, String), TokenizerError> {
+    fn split((index, rule): (usize, Self)) -> Result<MergePair<'static>, TokenizerError> {
         match rule {
-            Self::Pair(left, right) => Ok((left, right)),
-            Self::Line(line) => super::vocab::split_merge((index, &line)),
+            Self::Pair(left, right) => Ok((left.into(), right.into())),
+            Self::Line(line) => {
+                let (left, right) = split_merge(index, &line)?;
+                Ok((left.into_owned().into(), right.into_owned().into()))
+            }
         }
     }
 }

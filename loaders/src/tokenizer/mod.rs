@@ -1,8 +1,8 @@
 //! Text to token ids and back: byte-level BPE built from a GGUF file or a Hugging Face folder.
 //!
 //! Text goes this way: added tokens are cut out by their text, the rest is normalised (Qwen: NFC), split into pieces by
-//! the family's expression, written in the byte-level alphabet, and merged by the `tokenizers` crate's BPE model. The
-//! model never holds a control token, so no user text can become one.
+//! the family's expression, and its bytes are merged into tokens. No merge makes a control token, so no user text can
+//! become one.
 
 mod added;
 mod bpe;
@@ -11,20 +11,19 @@ mod error;
 mod folder;
 mod pre_tokenizer;
 mod stream;
+mod tokens;
 mod vocab;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ahash::AHashMap;
-use tokenizers::Model;
-use tokenizers::models::bpe::BPE;
-
 use crate::gguf::{Gguf, Metadata};
 use added::{AddedTokens, Part};
+use bpe::{Merges, Merging};
 pub use error::TokenizerError;
 pub use pre_tokenizer::PreTokenizer;
 pub use stream::StreamDecoder;
+use tokens::{TokenBytes, Tokens};
 pub use vocab::{TokenKind, Vocab};
 
 /// The treatment of texts that spell control tokens.
@@ -48,15 +47,13 @@ pub enum Piece<'a> {
 /// A byte-level BPE tokenizer.
 pub struct Tokenizer {
     pre_tokenizer: PreTokenizer,
-    /// The normal and user-defined tokens, with the merges.
-    bpe: BPE,
+    tokens: Tokens,
+    merges: Merges,
     /// Every control and user-defined token.
     added: AddedTokens,
     /// The user-defined ones alone.
     user_defined: AddedTokens,
-    added_ids: AHashMap<String, u32>,
-    tokens: Vec<String>,
-    kinds: Vec<TokenKind>,
+    /// The bytes that each token stands for.
     bytes: TokenBytes,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -95,28 +92,20 @@ impl Tokenizer {
     ///
     /// # Errors
     /// A vocabulary that does not hold together; the error names what.
-    pub fn from_vocab(mut vocab: Vocab) -> Result<Self, TokenizerError> {
+    pub fn from_vocab(mut vocab: Vocab<'_>) -> Result<Self, TokenizerError> {
         vocab.check()?;
-        let ids = vocab.ids()?;
-        let bytes = TokenBytes::new(&vocab)?;
-        let bpe = bpe::build(&vocab, &ids)?;
-        let of_kind = |wanted: &[TokenKind]| -> Vec<(&str, u32)> {
-            let tokens = vocab.tokens.iter().map(String::as_str).zip(0..).zip(&vocab.kinds);
-            tokens.filter(|(_, kind)| wanted.contains(kind)).map(|(token, _)| token).collect()
-        };
-        let added = of_kind(&[TokenKind::Control, TokenKind::UserDefined]);
-        let added_ids: AHashMap<String, u32> =
-            added.iter().map(|&(text, id)| (text.to_owned(), id)).collect();
+        let mut tokens = Tokens::new(&vocab.tokens, std::mem::take(&mut vocab.kinds))?;
+        vocab::correct_kinds(&mut tokens, &vocab.merges);
+        let added: Vec<_> = tokens.of_kinds(&[TokenKind::Control, TokenKind::UserDefined]).collect();
+        let user_defined: Vec<_> = tokens.of_kinds(&[TokenKind::UserDefined]).collect();
         Ok(Self {
-            bpe,
-            bytes,
             added: AddedTokens::new(&added)?,
-            user_defined: AddedTokens::new(&of_kind(&[TokenKind::UserDefined]))?,
-            eog: vocab.end_of_generation_ids(|text| added_ids.get(text).copied()),
-            added_ids,
+            user_defined: AddedTokens::new(&user_defined)?,
+            eog: vocab.end_of_generation_ids(&tokens),
+            bytes: TokenBytes::new(&tokens)?,
+            merges: Merges::new(&vocab.merges, &tokens)?,
+            tokens,
             pre_tokenizer: vocab.pre_tokenizer,
-            tokens: vocab.tokens,
-            kinds: vocab.kinds,
             bos: vocab.bos,
             eos: vocab.eos,
             add_bos: vocab.add_bos,
@@ -145,8 +134,8 @@ impl Tokenizer {
             match *piece {
                 Piece::Text(text) => self.encode_into(text, SpecialTokens::Ignore, &mut ids)?,
                 Piece::Control(text) => {
-                    let id = self.added_ids.get(text);
-                    ids.push(*id.ok_or_else(|| TokenizerError::NotAToken(text.to_owned()))?);
+                    let id = self.tokens.id(text).filter(|&id| self.tokens.is_added(id));
+                    ids.push(id.ok_or_else(|| TokenizerError::NotAToken(text.to_owned()))?);
                 }
             }
         }
@@ -163,35 +152,29 @@ impl Tokenizer {
             SpecialTokens::Parse => &self.added,
             SpecialTokens::Ignore => &self.user_defined,
         };
-        let mut letters = String::new();
+        let mut merging = Merging::default();
         for part in added.split(text) {
             match part {
                 Part::Token(id) => ids.push(id),
-                Part::Text(text) => self.pre_tokenizer.split(text, &mut |piece| {
-                    letters.clear();
-                    letters.extend(piece.bytes().map(byte_level::byte_to_char));
-                    let tokens = self
-                        .bpe
-                        .tokenize(&letters)
-                        .map_err(|error| TokenizerError::Bpe(error.to_string()))?;
-                    // The model leaves out what it has no token for.
-                    if tokens.iter().map(|token| token.value.len()).sum::<usize>() != letters.len() {
-                        return Err(self.unencodable(piece));
+                Part::Text(text) => self.pre_tokenizer.split(text, &mut |piece| match self.whole(piece) {
+                    Some(id) => {
+                        ids.push(id);
+                        Ok(())
                     }
-                    ids.extend(tokens.iter().map(|token| token.id));
-                    Ok(())
+                    None => self.merges.encode(piece, &mut merging, ids),
                 })?,
             }
         }
         Ok(())
     }
 
-    fn unencodable(&self, piece: &str) -> TokenizerError {
-        let missing = piece.bytes().find(|&byte| !bpe::has_byte(&self.bpe, byte));
-        TokenizerError::UnencodableByte {
-            byte: missing.expect("only a byte without a token is left out"),
-            piece: piece.to_owned(),
+    /// The token that a piece is as a whole, in families that look for it before they merge.
+    fn whole(&self, piece: &str) -> Option<u32> {
+        if !self.pre_tokenizer.ignore_merges {
+            return None;
         }
+        let letters: String = piece.bytes().map(byte_level::byte_to_char).collect();
+        self.tokens.text_id(&letters)
     }
 
     /// The beginning-of-sequence token, when a prompt has to start with it.
@@ -236,17 +219,17 @@ impl Tokenizer {
 
     /// The id of the token with this text, as the file writes it (normal tokens in the byte-level alphabet).
     pub fn token_id(&self, text: &str) -> Option<u32> {
-        self.added_ids.get(text).copied().or_else(|| self.bpe.token_to_id(text))
+        self.tokens.id(text).filter(|&id| self.kind(id) != Some(TokenKind::Unused))
     }
 
     /// The token's text as the file writes it; see [`Tokenizer::token_bytes`] for what it prints.
     pub fn id_to_token(&self, id: u32) -> Option<&str> {
-        self.tokens.get(id as usize).map(String::as_str)
+        self.tokens.text(id)
     }
 
     /// The use of the token; `None` outside the vocabulary.
     pub fn kind(&self, id: u32) -> Option<TokenKind> {
-        self.kinds.get(id as usize).copied()
+        self.tokens.kind(id)
     }
 
     /// True if this is a control token.
@@ -256,8 +239,7 @@ impl Tokenizer {
 
     /// Every control token with its id, in order of the ids.
     pub fn control_tokens(&self) -> impl Iterator<Item = (&str, u32)> {
-        let tokens = self.tokens.iter().map(String::as_str).zip(0..);
-        tokens.filter(|&(_, id)| self.is_control(id))
+        self.tokens.of_kinds(&[TokenKind::Control])
     }
 
     /// The number of tokens, padding included.
@@ -294,29 +276,5 @@ impl Tokenizer {
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).finish_non_exhaustive()
-    }
-}
-
-/// The bytes of all tokens, end to end.
-struct TokenBytes {
-    bytes: Vec<u8>,
-    /// End of each token's bytes.
-    ends: Vec<usize>,
-}
-
-impl TokenBytes {
-    fn new(vocab: &Vocab) -> Result<Self, TokenizerError> {
-        let mut all = Self { bytes: Vec::new(), ends: Vec::with_capacity(vocab.tokens.len()) };
-        for id in 0..vocab.tokens.len() {
-            all.bytes.extend(vocab.bytes(id)?);
-            all.ends.push(all.bytes.len());
-        }
-        Ok(all)
-    }
-
-    fn get(&self, id: u32) -> Option<&[u8]> {
-        let id = id as usize;
-        let start = if id == 0 { 0 } else { *self.ends.get(id - 1)? };
-        Some(&self.bytes[start..*self.ends.get(id)?])
     }
 }

@@ -1,11 +1,11 @@
 //! The parts of a tokenizer, whichever file they were read from.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use ahash::AHashMap;
-
+use super::TokenizerError;
 use super::pre_tokenizer::{PreTokenizer, accepted_names};
-use super::{TokenizerError, byte_level};
+use super::tokens::Tokens;
 use crate::gguf::Metadata;
 
 /// The name of the template that is used when none is asked for.
@@ -54,17 +54,20 @@ pub enum TokenKind {
     Unused,
 }
 
-/// A byte-level BPE vocabulary.
+/// A pair of tokens that join.
+pub(super) type MergePair<'a> = (Cow<'a, str>, Cow<'a, str>);
+
+/// A byte-level BPE vocabulary; what it can, it borrows from the file.
 #[derive(Clone, Debug)]
-pub struct Vocab {
+pub struct Vocab<'a> {
     /// The rule that splits text.
     pub pre_tokenizer: PreTokenizer,
     /// The text of each token; normal ones in the byte-level alphabet.
-    pub tokens: Vec<String>,
+    pub tokens: Cow<'a, [String]>,
     /// The use of each token; as long as `tokens`.
     pub kinds: Vec<TokenKind>,
     /// Pairs of tokens that join, the earliest first.
-    pub merges: Vec<(String, String)>,
+    pub merges: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Beginning of sequence.
     pub bos: Option<u32>,
     /// End of sequence.
@@ -77,12 +80,12 @@ pub struct Vocab {
     pub chat_templates: BTreeMap<String, String>,
 }
 
-impl Vocab {
+impl<'a> Vocab<'a> {
     /// Reads the `tokenizer.*` keys of a GGUF file.
     ///
     /// # Errors
     /// A missing or ill-typed key, an unknown model or pre-tokenizer, arrays that do not fit together.
-    pub fn from_metadata(metadata: &Metadata) -> Result<Self, TokenizerError> {
+    pub fn from_metadata(metadata: &'a Metadata) -> Result<Self, TokenizerError> {
         let model = metadata.str("tokenizer.ggml.model")?;
         if model != "gpt2" {
             return Err(TokenizerError::UnknownModel(model.to_owned()));
@@ -91,8 +94,8 @@ impl Vocab {
             .opt_str("tokenizer.ggml.pre")?
             .ok_or_else(|| TokenizerError::MissingPreTokenizer { accepted: accepted_names() })?;
         let pre_tokenizer = PreTokenizer::from_name(pre)?;
-        let tokens = metadata.str_array("tokenizer.ggml.tokens")?.to_vec();
-        let kinds = token_kinds(metadata, &tokens)?;
+        let tokens = metadata.str_array("tokenizer.ggml.tokens")?;
+        let kinds = token_kinds(metadata, tokens)?;
         let merges = metadata.str_array("tokenizer.ggml.merges")?;
         let add_bos = metadata.opt_bool("tokenizer.ggml.add_bos_token")?.unwrap_or(pre_tokenizer.add_bos);
         let special = |key| special_id(metadata, key, tokens.len());
@@ -106,17 +109,17 @@ impl Vocab {
             .into_iter()
             .flatten()
             .collect(),
-            merges: merges.iter().enumerate().map(split_merge).collect::<Result<_, _>>()?,
+            merges: merges.iter().enumerate().map(|(index, rule)| split_merge(index, rule)).collect::<Result<_, _>>()?,
             chat_templates: chat_templates(metadata)?,
             pre_tokenizer,
-            tokens,
+            tokens: tokens.into(),
             kinds,
             add_bos,
         })
     }
 
-    /// Checks what building relies on, and corrects the types of tokens that are control tokens by their text.
-    pub(super) fn check(&mut self) -> Result<(), TokenizerError> {
+    /// Checks what building relies on.
+    pub(super) fn check(&self) -> Result<(), TokenizerError> {
         if self.tokens.is_empty() {
             return Err(TokenizerError::NoTokens);
         }
@@ -131,57 +134,39 @@ impl Vocab {
                 return Err(TokenizerError::IdOutOfRange { key, id, tokens });
             }
         }
-        for (id, (text, kind)) in self.tokens.iter().zip(&mut self.kinds).enumerate() {
-            let known = END_OF_GENERATION.contains(&text.as_str()) || TURN_MARKERS.contains(&text.as_str());
-            // A text that merges make is a word of the training data: `<s>` is HTML in Qwen's vocabulary.
-            let word = |text| self.merges.iter().any(|(left, right)| is_joined(text, left, right));
-            if known && (*kind != TokenKind::Normal || !word(text)) {
-                *kind = TokenKind::Control;
-            } else if text.is_empty() || *text == format!("[PAD{id}]") {
-                // Converters fill the vocabulary up to the embedding's rows with these.
-                *kind = TokenKind::Unused;
-            }
-        }
         Ok(())
     }
 
     /// The ids that end a generation, in ascending order.
-    pub(super) fn end_of_generation_ids(&self, id_of: impl Fn(&str) -> Option<u32>) -> Vec<u32> {
-        let known = END_OF_GENERATION.iter().filter_map(|text| id_of(text));
+    pub(super) fn end_of_generation_ids(&self, tokens: &Tokens) -> Vec<u32> {
+        let known = END_OF_GENERATION.iter().filter_map(|text| tokens.id(text));
+        let known = known.filter(|&id| tokens.is_added(id));
         let mut ids: Vec<u32> = known.chain(self.eos).chain(self.end_of_generation.iter().copied()).collect();
         ids.sort_unstable();
         ids.dedup();
         ids
     }
+}
 
-    /// The bytes each token stands for.
-    pub(super) fn bytes(&self, id: usize) -> Result<Vec<u8>, TokenizerError> {
-        let text = &self.tokens[id];
-        match self.kinds[id] {
-            TokenKind::Unused => Ok(Vec::new()),
-            TokenKind::Control | TokenKind::UserDefined => Ok(text.as_bytes().to_vec()),
-            TokenKind::Normal => text
-                .chars()
-                .map(|character| {
-                    byte_level::char_to_byte(character).ok_or_else(|| TokenizerError::NotByteLevel {
-                        id: id as u32,
-                        text: text.clone(),
-                        character,
-                    })
-                })
-                .collect(),
+/// Makes control tokens of those that are by their text, and padding of what fills the vocabulary.
+pub(super) fn correct_kinds(tokens: &mut Tokens, merges: &[MergePair<'_>]) {
+    for id in 0..tokens.len() as u32 {
+        // Converters fill the vocabulary up to the embedding's rows with these.
+        let is_padding = tokens.text(id).is_none_or(|text| {
+            text.is_empty() || text.starts_with("[PAD") && *text == format!("[PAD{id}]")
+        });
+        if is_padding {
+            tokens.set_kind(id, TokenKind::Unused);
         }
     }
-
-    /// The id of every text that is not empty.
-    pub(super) fn ids(&self) -> Result<AHashMap<&str, u32>, TokenizerError> {
-        let mut ids = AHashMap::with_capacity(self.tokens.len());
-        for (id, text) in (0..).zip(&self.tokens).filter(|(_, text)| !text.is_empty()) {
-            if let Some(first) = ids.insert(text.as_str(), id) {
-                return Err(TokenizerError::DuplicateToken { text: text.clone(), first, second: id });
-            }
+    for &text in END_OF_GENERATION.iter().chain(TURN_MARKERS) {
+        // A text that merges make is a word of the training data: `<s>` is HTML in Qwen's vocabulary.
+        let is_word = || merges.iter().any(|(left, right)| is_joined(text, left, right));
+        if let Some(id) = tokens.id(text)
+            && (tokens.kind(id) != Some(TokenKind::Normal) || !is_word())
+        {
+            tokens.set_kind(id, TokenKind::Control);
         }
-        Ok(ids)
     }
 }
 
@@ -215,14 +200,14 @@ fn special_id(metadata: &Metadata, key: &'static str, tokens: usize) -> Result<O
 }
 
 /// A merge rule as GGUF stores it: two tokens with a space between.
-pub(super) fn split_merge((index, rule): (usize, &String)) -> Result<(String, String), TokenizerError> {
+pub(super) fn split_merge(index: usize, rule: &str) -> Result<MergePair<'_>, TokenizerError> {
     match rule.split_once(' ') {
         Some((left, right)) if !left.is_empty() && !right.is_empty() && !right.contains(' ') => {
-            Ok((left.to_owned(), right.to_owned()))
+            Ok((left.into(), right.into()))
         }
         _ => {
             let fault = "is not two texts with one space between";
-            Err(TokenizerError::Merge { index, text: rule.clone(), fault })
+            Err(TokenizerError::Merge { index, text: rule.to_owned(), fault })
         }
     }
 }
