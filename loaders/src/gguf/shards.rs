@@ -40,7 +40,7 @@ impl<'a> ShardName<'a> {
 
 /// The number of files of the model that a file with this metadata belongs to; 1 when it is not split.
 /// llama.cpp's merge tool leaves `split.count` = 0 behind.
-fn split_count(metadata: &Metadata) -> Result<usize, GgufError> {
+pub(super) fn split_count(metadata: &Metadata) -> Result<usize, GgufError> {
     Ok(metadata.opt_usize(SPLIT_COUNT)?.unwrap_or(1).max(1))
 }
 
