@@ -1,6 +1,6 @@
-//! Text to token ids and back: byte-level BPE built from a GGUF file or a Hugging Face folder.
+//! Text to token ids and back: byte-level BPE and SentencePiece BPE, built from a GGUF file or a Hugging Face folder.
 //!
-//! Text goes this way: added tokens are cut out by their text, the rest is normalised (Qwen: NFC), split into pieces by
+//! Byte-level, text goes this way: added tokens are cut out by their text, the rest is normalised (Qwen: NFC), split into pieces by
 //! the family's expression, written in the byte-level alphabet, and merged by the `tokenizers` crate's BPE model. The
 //! model never holds a control token, so no user text can become one.
 
@@ -10,7 +10,10 @@ mod byte_level;
 mod error;
 mod folder;
 mod pre_tokenizer;
+mod sentencepiece;
+mod sentencepiece_model;
 mod stream;
+mod tekken;
 mod vocab;
 
 use std::collections::BTreeMap;
@@ -24,6 +27,8 @@ use crate::gguf::{Gguf, Metadata};
 use added::{AddedTokens, Part};
 pub use error::TokenizerError;
 pub use pre_tokenizer::PreTokenizer;
+pub use sentencepiece::SentencePieceRule;
+use sentencepiece::{Place, SentencePiece};
 pub use stream::StreamDecoder;
 pub use vocab::{TokenKind, Vocab};
 
@@ -45,14 +50,17 @@ pub enum Piece<'a> {
     Text(&'a str),
 }
 
-/// A byte-level BPE tokenizer.
+/// A BPE tokenizer, byte-level or SentencePiece's.
 pub struct Tokenizer {
     pre_tokenizer: PreTokenizer,
+    /// Set for a SentencePiece vocabulary.
+    sentencepiece: Option<SentencePiece>,
     /// The normal and user-defined tokens, with the merges.
     bpe: BPE,
-    /// Every control and user-defined token.
+    /// Every token that is matched as a whole text: control and user-defined ones. SentencePiece finds its user-defined
+    /// ones itself.
     added: AddedTokens,
-    /// The user-defined ones alone.
+    /// Those of them that are no control tokens.
     user_defined: AddedTokens,
     added_ids: AHashMap<String, u32>,
     tokens: Vec<String>,
@@ -99,7 +107,10 @@ impl Tokenizer {
         vocab.check()?;
         let ids = vocab.ids()?;
         let bytes = TokenBytes::new(&vocab)?;
-        let bpe = bpe::build(&vocab, &ids)?;
+        let bpe = match vocab.sentencepiece {
+            None => bpe::build(&vocab, &ids)?,
+            Some(_) => sentencepiece::build(&vocab, &ids)?,
+        };
         let of_kind = |wanted: &[TokenKind]| -> Vec<(&str, u32)> {
             let tokens = vocab.tokens.iter().map(String::as_str).zip(0..).zip(&vocab.kinds);
             tokens.filter(|(_, kind)| wanted.contains(kind)).map(|(token, _)| token).collect()
@@ -107,11 +118,19 @@ impl Tokenizer {
         let added = of_kind(&[TokenKind::Control, TokenKind::UserDefined]);
         let added_ids: AHashMap<String, u32> =
             added.iter().map(|&(text, id)| (text.to_owned(), id)).collect();
+        let user_defined = of_kind(&[TokenKind::UserDefined]);
+        let (sentencepiece, added, user_defined) = match vocab.sentencepiece {
+            None => (None, added, user_defined),
+            Some(rule) => {
+                (Some(SentencePiece::new(rule, &user_defined)?), of_kind(&[TokenKind::Control]), Vec::new())
+            }
+        };
         Ok(Self {
             bpe,
             bytes,
+            sentencepiece,
             added: AddedTokens::new(&added)?,
-            user_defined: AddedTokens::new(&of_kind(&[TokenKind::UserDefined]))?,
+            user_defined: AddedTokens::new(&user_defined)?,
             eog: vocab.end_of_generation_ids(|text| added_ids.get(text).copied()),
             added_ids,
             pre_tokenizer: vocab.pre_tokenizer,
@@ -130,7 +149,7 @@ impl Tokenizer {
     /// [`TokenizerError::UnencodableByte`] when the vocabulary lacks a byte of the text.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::with_capacity(text.len() / 3);
-        self.encode_into(text, special, &mut ids)?;
+        self.encode_into(text, special, Place::Start, &mut ids)?;
         Ok(ids)
     }
 
@@ -141,12 +160,17 @@ impl Tokenizer {
     /// [`TokenizerError::NotAToken`] for a [`Piece::Control`] of unknown text, and as [`Tokenizer::encode`].
     pub fn encode_pieces(&self, pieces: &[Piece<'_>]) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
+        let mut place = Place::Start;
         for piece in pieces {
             match *piece {
-                Piece::Text(text) => self.encode_into(text, SpecialTokens::Ignore, &mut ids)?,
+                Piece::Text(text) => {
+                    self.encode_into(text, SpecialTokens::Ignore, place, &mut ids)?;
+                    place = Place::AfterText;
+                }
                 Piece::Control(text) => {
                     let id = self.added_ids.get(text);
                     ids.push(*id.ok_or_else(|| TokenizerError::NotAToken(text.to_owned()))?);
+                    place = Place::AfterControl;
                 }
             }
         }
@@ -157,6 +181,7 @@ impl Tokenizer {
         &self,
         text: &str,
         special: SpecialTokens,
+        mut place: Place,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let added = match special {
@@ -166,24 +191,38 @@ impl Tokenizer {
         let mut letters = String::new();
         for part in added.split(text) {
             match part {
-                Part::Token(id) => ids.push(id),
-                Part::Text(text) => self.pre_tokenizer.split(text, &mut |piece| {
-                    letters.clear();
-                    letters.extend(piece.bytes().map(byte_level::byte_to_char));
-                    let tokens = self
-                        .bpe
-                        .tokenize(&letters)
-                        .map_err(|error| TokenizerError::Bpe(error.to_string()))?;
-                    // The model leaves out what it has no token for.
-                    if tokens.iter().map(|token| token.value.len()).sum::<usize>() != letters.len() {
-                        return Err(self.unencodable(piece));
-                    }
-                    ids.extend(tokens.iter().map(|token| token.id));
-                    Ok(())
-                })?,
+                Part::Token(id) => {
+                    ids.push(id);
+                    place = Place::AfterControl;
+                }
+                Part::Text(text) => match &self.sentencepiece {
+                    None => self.encode_byte_level(text, &mut letters, ids)?,
+                    Some(sentencepiece) => sentencepiece.encode(&self.bpe, text, place, ids)?,
+                },
             }
         }
         Ok(())
+    }
+
+    /// Appends the ids of a text without added tokens; `letters` is memory to work in.
+    fn encode_byte_level(
+        &self,
+        text: &str,
+        letters: &mut String,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        self.pre_tokenizer.split(text, &mut |piece| {
+            letters.clear();
+            letters.extend(piece.bytes().map(byte_level::byte_to_char));
+            let tokens =
+                self.bpe.tokenize(letters).map_err(|error| TokenizerError::Bpe(error.to_string()))?;
+            // The model leaves out what it has no token for.
+            if tokens.iter().map(|token| token.value.len()).sum::<usize>() != letters.len() {
+                return Err(self.unencodable(piece));
+            }
+            ids.extend(tokens.iter().map(|token| token.id));
+            Ok(())
+        })
     }
 
     fn unencodable(&self, piece: &str) -> TokenizerError {
@@ -208,11 +247,24 @@ impl Tokenizer {
     }
 
     /// The text of `ids`. Bytes that are no UTF-8 become U+FFFD, ids outside the vocabulary nothing; with
-    /// `skip_special`, control tokens nothing either.
+    /// `skip_special`, control tokens nothing either. The space that SentencePiece puts before a text is taken off.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        let bytes: Vec<u8> =
-            ids.iter().flat_map(|&id| self.printed_bytes(id, skip_special)).copied().collect();
+        let mut at_start = true;
+        let mut bytes = Vec::new();
+        for &id in ids {
+            bytes.extend_from_slice(self.text_bytes(id, skip_special, &mut at_start));
+        }
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The bytes that a token adds to a text. `at_start` is true until a token adds text of its own; the space that
+    /// encoding put before that one is left out.
+    fn text_bytes(&self, id: u32, skip_special: bool, at_start: &mut bool) -> &[u8] {
+        let bytes = self.printed_bytes(id, skip_special);
+        let Some(sentencepiece) = self.sentencepiece.as_ref().filter(|_| *at_start) else { return bytes };
+        *at_start = bytes.is_empty() || self.is_control(id);
+        let prefixed = !*at_start && sentencepiece.begins_with_prefix(&self.tokens[id as usize]);
+        &bytes[usize::from(prefixed)..]
     }
 
     /// The bytes that a token stands for, a control token's its text; `None` outside the vocabulary.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ahash::AHashMap;
 
 use super::pre_tokenizer::{PreTokenizer, accepted_names};
-use super::{TokenizerError, byte_level};
+use super::{SentencePieceRule, TokenizerError, byte_level, sentencepiece};
 use crate::gguf::Metadata;
 
 /// The name of the template that is used when none is asked for.
@@ -50,16 +50,20 @@ pub enum TokenKind {
     Control,
     /// An added text, such as `<think>`: always matched as a whole, always printed.
     UserDefined,
+    /// A byte of a SentencePiece vocabulary, made of characters that have no piece.
+    Byte,
     /// Padding of the vocabulary: never produced, never printed.
     Unused,
 }
 
-/// A byte-level BPE vocabulary.
+/// A BPE vocabulary.
 #[derive(Clone, Debug)]
 pub struct Vocab {
-    /// The rule that splits text.
+    /// The rule that splits text; SentencePiece does without.
     pub pre_tokenizer: PreTokenizer,
-    /// The text of each token; normal ones in the byte-level alphabet.
+    /// Set for a SentencePiece vocabulary; others are byte-level.
+    pub sentencepiece: Option<SentencePieceRule>,
+    /// The text of each token; normal ones in the byte-level alphabet, or with `▁` for spaces.
     pub tokens: Vec<String>,
     /// The use of each token; as long as `tokens`.
     pub kinds: Vec<TokenKind>,
@@ -84,6 +88,9 @@ impl Vocab {
     /// A missing or ill-typed key, an unknown model or pre-tokenizer, arrays that do not fit together.
     pub fn from_metadata(metadata: &Metadata) -> Result<Self, TokenizerError> {
         let model = metadata.str("tokenizer.ggml.model")?;
+        if model == "llama" {
+            return sentencepiece::from_metadata(metadata);
+        }
         if model != "gpt2" {
             return Err(TokenizerError::UnknownModel(model.to_owned()));
         }
@@ -109,6 +116,7 @@ impl Vocab {
             merges: merges.iter().enumerate().map(split_merge).collect::<Result<_, _>>()?,
             chat_templates: chat_templates(metadata)?,
             pre_tokenizer,
+            sentencepiece: None,
             tokens,
             kinds,
             add_bos,
@@ -157,8 +165,11 @@ impl Vocab {
     /// The bytes each token stands for.
     pub(super) fn bytes(&self, id: usize) -> Result<Vec<u8>, TokenizerError> {
         let text = &self.tokens[id];
+        if self.sentencepiece.is_some() {
+            return Ok(sentencepiece::token_bytes(text, self.kinds[id]));
+        }
         match self.kinds[id] {
-            TokenKind::Unused => Ok(Vec::new()),
+            TokenKind::Unused | TokenKind::Byte => Ok(Vec::new()),
             TokenKind::Control | TokenKind::UserDefined => Ok(text.as_bytes().to_vec()),
             TokenKind::Normal => text
                 .chars()
@@ -207,7 +218,11 @@ fn token_kinds(metadata: &Metadata, tokens: &[String]) -> Result<Vec<TokenKind>,
     kinds.into_iter().enumerate().map(kind).collect()
 }
 
-fn special_id(metadata: &Metadata, key: &'static str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
+pub(super) fn special_id(
+    metadata: &Metadata,
+    key: &'static str,
+    tokens: usize,
+) -> Result<Option<u32>, TokenizerError> {
     match metadata.opt_u32(key)? {
         Some(id) if id as usize >= tokens => Err(TokenizerError::IdOutOfRange { key, id, tokens }),
         id => Ok(id),
@@ -228,7 +243,7 @@ pub(super) fn split_merge((index, rule): (usize, &String)) -> Result<(String, St
 }
 
 /// `tokenizer.chat_template`, and the named ones that `tokenizer.chat_templates` lists.
-fn chat_templates(metadata: &Metadata) -> Result<BTreeMap<String, String>, TokenizerError> {
+pub(super) fn chat_templates(metadata: &Metadata) -> Result<BTreeMap<String, String>, TokenizerError> {
     let mut templates = BTreeMap::new();
     if let Some(template) = metadata.opt_str("tokenizer.chat_template")? {
         templates.insert(DEFAULT_TEMPLATE.to_owned(), template.to_owned());
