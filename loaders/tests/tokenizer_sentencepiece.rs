@@ -148,6 +148,7 @@ fn a_turn_has_one_space_whoever_writes_it() {
     let hello = tokenizer.encode("Hello", SpecialTokens::Ignore).unwrap();
     assert_eq!(turn("Hello"), [vec![1, 3], hello.clone(), vec![4]].concat());
     assert_eq!(turn(" Hello"), turn("Hello"));
+    assert_eq!((turn(" "), turn("")), (vec![1, 3, 4], vec![1, 3, 4]));
     assert_ne!(turn("  Hello"), turn("Hello"));
     // Where templates write their markers as text, as for Llama 2, a space comes before all of it.
     let plain = tokenizer.encode_pieces(&[Piece::Control("<s>"), Piece::Text("Hello world")]).unwrap();

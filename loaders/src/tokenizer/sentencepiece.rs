@@ -28,8 +28,8 @@ pub struct SentencePieceRule {
 pub(super) enum Place {
     /// At the beginning of everything, as SentencePiece itself sees every text.
     Start,
-    /// Behind a control token. A text with a space of its own keeps that one only: templates write `[INST] hi`, where
-    /// Mistral's tokenizer encodes `hi` by itself.
+    /// Behind a control token. A space of the text's own takes the place of the one that is put there: templates write
+    /// `[INST] hi`, where Mistral's tokenizer encodes `hi` by itself.
     AfterControl,
     /// Behind other text.
     AfterText,
@@ -57,13 +57,16 @@ impl SentencePiece {
         place: Place,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
-        let prefix = match place {
-            Place::Start => true,
-            Place::AfterControl => !text.starts_with(' '),
-            Place::AfterText => false,
+        let (prefix, text) = match place {
+            Place::Start => (self.rule.space_prefix, text),
+            Place::AfterControl if self.rule.space_prefix => (true, text.strip_prefix(' ').unwrap_or(text)),
+            Place::AfterControl | Place::AfterText => (false, text),
         };
+        if text.is_empty() {
+            return Ok(());
+        }
         let mut escaped = escape(text);
-        if prefix && self.rule.space_prefix {
+        if prefix {
             escaped.insert(0, SPACE);
         }
         for part in self.user_defined.split(&escaped) {

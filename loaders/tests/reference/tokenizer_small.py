@@ -132,20 +132,15 @@ def write_tekken_json(path, tokenizer):
 
 
 def sentencepiece_cases(name, model, tokenizer):
-    """A text behind a control token is encoded by itself, as mistral-common does; one that begins with a space, which
-    templates write there, has that space in place of the one that SentencePiece puts before a text."""
+    """A text behind a control token is encoded by itself, as mistral-common does, without the space that its templates
+    write there."""
     special = {piece.piece: id for id, piece in enumerate(model.pieces) if piece.type == piece.CONTROL}
-    bare = type(model).FromString(model.SerializeToString())
-    bare.normalizer_spec.add_dummy_prefix = False
-    bare = SentencePieceProcessor(model_proto=bare.SerializeToString())
 
     def parsed(text, start=True):
-        encode = tokenizer.encode if start or not text.startswith(" ") else bare.encode
         found = [(text.find(token), -len(token), token) for token in special if token in text]
-        if not found:
-            return encode(text)
-        at, _, token = min(found)
-        return encode(text[:at]) + [special[token]] + parsed(text[at + len(token) :], False)
+        at, _, token = min(found, default=(len(text), 0, None))
+        ids = tokenizer.encode(text[:at] if start else text[:at].removeprefix(" "))
+        return ids + [special[token]] + parsed(text[at + len(token) :], False) if token else ids
 
     write_cases(name, parsed, tokenizer.encode, SENTENCEPIECE_CASES)
 
