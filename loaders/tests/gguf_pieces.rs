@@ -104,6 +104,11 @@ fn other_damage_is_told_as_before() {
     // The shard of a split model that was not downloaded whole says in its metadata what it is.
     let message = refusal("split-00001-of-00003.gguf", &shard(1)[..300]);
     assert!(message.contains("interrupted download") && !message.contains("By its name"), "{message}");
+    let message = refusal("split-00001-of-00003.gguf", &shard(1)[..100]);
+    assert!(message.contains("interrupted download") && !message.contains("By its name"), "{message}");
+    // One of one is the whole.
+    let message = refusal("model-00001-of-00001.gguf", cut_short);
+    assert!(message.contains("interrupted download") && !message.contains("By its name"), "{message}");
     // What says what it is stays that, whatever its name.
     let message = refusal("model.gguf.part1", b"<!DOCTYPE html><html></html>");
     assert!(message.contains("an HTML page") && !message.contains("By its name"), "{message}");

@@ -84,6 +84,24 @@ fn tokenizer_json_goes_first() {
     assert_eq!(differences(&tokenizer, &cases("qwen2")), Vec::<String>::new());
 }
 
+/// ChatML fine-tunes of Nemo add their markers at the end, as user-defined tokens: no piece of text may take them apart.
+#[test]
+fn markers_that_a_fine_tune_adds_are_found_whole() {
+    let mut metadata = metadata("tekken");
+    let mut tokens = metadata.str_array("tokenizer.ggml.tokens").unwrap().to_vec();
+    let mut kinds: Vec<i64> = metadata.int_array("tokenizer.ggml.token_type").unwrap();
+    let first = tokens.len() as u32;
+    tokens.extend(["<|im_start|>", "<|im_end|>", "<note>"].map(str::to_owned));
+    kinds.extend([4, 4, 4]);
+    metadata.insert("tokenizer.ggml.tokens", tokens);
+    metadata.insert("tokenizer.ggml.token_type", kinds);
+    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
+    let ids = tokenizer.encode("<|im_start|>user\nhi<note><|im_end|>", SpecialTokens::Parse).unwrap();
+    let added: Vec<u32> = ids.into_iter().filter(|&id| id >= first).collect();
+    assert_eq!(added, [first, first + 2, first + 1]);
+    assert_eq!(tokenizer.eog(), [2, first + 1]);
+}
+
 #[test]
 fn files_that_do_not_hold_together_are_refused() {
     for (change, message) in [

@@ -15,7 +15,7 @@ const MAX_NAMED: usize = 8;
 
 /// The place of a file in a split model, as its name tells: `PREFIX-00002-of-00003.gguf`.
 #[derive(Debug, PartialEq)]
-struct ShardName<'a> {
+pub(super) struct ShardName<'a> {
     prefix: &'a str,
     /// From 1.
     number: usize,
@@ -23,7 +23,7 @@ struct ShardName<'a> {
 }
 
 impl<'a> ShardName<'a> {
-    fn parse(file_name: &'a str) -> Option<Self> {
+    pub(super) fn parse(file_name: &'a str) -> Option<Self> {
         let stem = file_name.strip_suffix(".gguf")?;
         let (rest, count) = stem.rsplit_once("-of-")?;
         let (prefix, number) = rest.rsplit_once('-')?;
