@@ -1,8 +1,8 @@
 //! Text to token ids and back: byte-level BPE and SentencePiece BPE, built from a GGUF file or a Hugging Face folder.
 //!
-//! Byte-level, text goes this way: added tokens are cut out by their text, the rest is normalised (Qwen: NFC), split into pieces by
-//! the family's expression, written in the byte-level alphabet, and merged by the `tokenizers` crate's BPE model. The
-//! model never holds a control token, so no user text can become one.
+//! Byte-level, text goes this way: added tokens are cut out by their text, the rest is normalised (Qwen: NFC), split into
+//! pieces by the family's expression, written in the byte-level alphabet, and merged by the `tokenizers` crate's BPE model.
+//! The model never holds a control token, so no user text can become one.
 
 mod added;
 mod bpe;
@@ -90,11 +90,11 @@ impl Tokenizer {
         Self::from_vocab(Vocab::from_metadata(metadata)?)
     }
 
-    /// The tokenizer of a Hugging Face folder: tokenizer.json, and what tokenizer_config.json,
+    /// The tokenizer of a folder, from tokenizer.json, tekken.json or tokenizer.model, and what tokenizer_config.json,
     /// generation_config.json and chat_template.jinja say beside it.
     ///
     /// # Errors
-    /// Files that cannot be read, anything but byte-level BPE, and as [`Tokenizer::from_gguf`].
+    /// Files that cannot be read, a tokenizer model that is not supported, and as [`Tokenizer::from_gguf`].
     pub fn from_folder(folder: &Path) -> Result<Self, TokenizerError> {
         Self::from_vocab(folder::read_vocab(folder)?)
     }
