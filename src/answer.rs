@@ -124,7 +124,7 @@ impl<'a> Answer<'a> {
         max_tokens: usize,
         kept: Option<Kept<'a>>,
     ) -> Self {
-        let decoder = StreamDecoder::new(parts.tokenizer, false);
+        let decoder = StreamDecoder::after(parts.tokenizer, false, generation.last_token());
         let (text, reasoning) = (String::new(), String::new());
         let (ending, stopped) = (None, false);
         Self {

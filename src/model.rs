@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::settings::AnswerOptions;
 use crate::vision::{EncodedImages, ImageFile, VisionModel};
 use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
-use ember_loaders::gguf::GgmlType;
+use ember_loaders::gguf::StoredType;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -258,11 +258,11 @@ impl Model {
 /// The type that holds most weights, and the size of the files.
 fn weights_text(checkpoint: &Checkpoint) -> String {
     let Some(gguf) = checkpoint.gguf() else { return String::new() };
-    let mut counts: HashMap<GgmlType, usize> = HashMap::new();
+    let mut counts: HashMap<StoredType, usize> = HashMap::new();
     for tensor in gguf.tensors() {
         *counts.entry(tensor.ty).or_default() += tensor.n_elements();
     }
     let main = counts.into_iter().max_by_key(|&(ty, count)| (count, ty.id()));
-    let main = main.map_or("no weights", |(ty, _)| ty.name());
+    let main = main.map_or("no weights".into(), |(ty, _)| ty.name());
     format!("{main}, {}", DecimalBytes(gguf.file_bytes()))
 }

@@ -17,7 +17,9 @@ const HOW_TO_FILL: &str = "run `python3 loaders/tests/reference/tokenizer_full.p
 #[derive(Deserialize)]
 struct Fixture {
     vocabulary: String,
-    template: String,
+    /// The file of the template, or else its source.
+    template: Option<String>,
+    source: Option<String>,
     cases: Vec<Case>,
 }
 
@@ -46,8 +48,11 @@ fn tokenizer(file: &str) -> Tokenizer {
 }
 
 fn template(file: &str, tokenizer: &Tokenizer) -> ChatTemplate {
-    let source = chat_file(&format!("templates/{file}"));
-    ChatTemplate::new(&source, tokenizer.bos_text().unwrap(), tokenizer.eos_text().unwrap()).unwrap()
+    compiled(&chat_file(&format!("templates/{file}")), tokenizer)
+}
+
+fn compiled(source: &str, tokenizer: &Tokenizer) -> ChatTemplate {
+    ChatTemplate::new(source, tokenizer.bos_text().unwrap(), tokenizer.eos_text().unwrap()).unwrap()
 }
 
 impl Case {
@@ -64,6 +69,14 @@ impl Case {
 }
 
 impl Fixture {
+    fn template(&self, tokenizer: &Tokenizer) -> ChatTemplate {
+        match (&self.template, &self.source) {
+            (Some(file), None) => template(file, tokenizer),
+            (None, Some(source)) => compiled(source, tokenizer),
+            _ => panic!("a fixture names its template or holds it"),
+        }
+    }
+
     fn case(&self, name: &str) -> &Case {
         self.cases.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
     }
@@ -85,7 +98,7 @@ impl Fixture {
 fn assert_equal(name: &str, cases: usize) {
     let fixture = fixture(name);
     let tokenizer = tokenizer(&fixture.vocabulary);
-    let differences = fixture.differences(&tokenizer, &template(&fixture.template, &tokenizer));
+    let differences = fixture.differences(&tokenizer, &fixture.template(&tokenizer));
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert_eq!(fixture.cases.len(), cases);
 }
@@ -115,13 +128,19 @@ fn v13_prompts_with_reasoning_have_mistral_commons_ids() {
     assert_equal("v13_think", 40);
 }
 
+#[test]
+fn sentencepiece_prompts_have_mistral_commons_ids() {
+    assert_equal("v3_spm", 25);
+    assert_equal("v7_spm", 30);
+}
+
 /// Conversations full of control texts have the control tokens of harmless ones, and no others.
 #[test]
 fn no_control_token_comes_from_a_client() {
-    for name in ["v3", "v7", "v11", "v13", "v13_think"] {
+    for name in ["v3", "v7", "v11", "v13", "v13_think", "v3_spm", "v7_spm"] {
         let fixture = fixture(name);
         let tokenizer = tokenizer(&fixture.vocabulary);
-        let template = template(&fixture.template, &tokenizer);
+        let template = fixture.template(&tokenizer);
         let controls = |case: &str| -> Vec<u32> {
             let ids = fixture.case(case).prompt(&tokenizer, &template).ids;
             ids.into_iter().filter(|&id| tokenizer.is_control(id)).collect()
@@ -139,7 +158,7 @@ fn no_control_token_comes_from_a_client() {
 fn other_readings_of_the_same_requests_differ() {
     let fixture = fixture("v13_think");
     let tokenizer = tokenizer(&fixture.vocabulary);
-    let own = template(&fixture.template, &tokenizer);
+    let own = fixture.template(&tokenizer);
     let parsed = |case: &str| {
         let case = fixture.case(case);
         let text = case.prompt(&tokenizer, &own).text;

@@ -29,7 +29,8 @@ fn files_have_the_published_shape_run_and_are_not_overwritten() {
         (report["prefill"]["tokens"].as_u64(), report["decode"]["tokens"].as_u64()),
         (Some(16), Some(4))
     );
-    let weights: usize = checkpoint.gguf().expect("a GGUF file").tensors().iter().map(|t| t.n_bytes()).sum();
+    let weights: usize =
+        checkpoint.gguf().expect("a GGUF file").tensors().iter().filter_map(|t| t.n_bytes()).sum();
     assert_eq!(report["weight_bytes_per_token"].as_u64(), Some(weights as u64));
     let empty = ember(&["bench", "-m", model, "-p", "0", "-n", "0"]);
     assert_eq!(empty.status, 2);

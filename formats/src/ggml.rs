@@ -22,7 +22,7 @@ macro_rules! ggml_types {
             /// Every supported type.
             pub const ALL: [Self; [$($id),*].len()] = [$(Self::$variant),*];
 
-            /// The type with this ggml id, or `None` when it is unknown or not supported.
+            /// The type with this ggml id, or `None` when nothing computes with it.
             pub const fn from_id(id: u32) -> Option<Self> {
                 match id {
                     $($id => Some(Self::$variant),)*
@@ -104,40 +104,6 @@ impl GgmlType {
         }
         (cols / self.block_len()).checked_mul(self.block_bytes())
     }
-
-    /// ggml's name of a type that exists but is not supported here, so that a refusal can use it.
-    pub const fn unsupported_name(id: u32) -> Option<&'static str> {
-        Some(match id {
-            4 => "Q4_2 (removed from ggml)",
-            5 => "Q4_3 (removed from ggml)",
-            9 => "Q8_1",
-            15 => "Q8_K",
-            16 => "IQ2_XXS",
-            17 => "IQ2_XS",
-            18 => "IQ3_XXS",
-            19 => "IQ1_S",
-            21 => "IQ3_S",
-            22 => "IQ2_S",
-            24 => "I8",
-            25 => "I16",
-            26 => "I32",
-            27 => "I64",
-            28 => "F64",
-            29 => "IQ1_M",
-            31 => "Q4_0_4_4 (removed from ggml)",
-            32 => "Q4_0_4_8 (removed from ggml)",
-            33 => "Q4_0_8_8 (removed from ggml)",
-            34 => "TQ1_0",
-            35 => "TQ2_0",
-            36 => "IQ4_NL_4_4 (removed from ggml)",
-            37 => "IQ4_NL_4_8 (removed from ggml)",
-            38 => "IQ4_NL_8_8 (removed from ggml)",
-            39 => "MXFP4",
-            40 => "NVFP4",
-            41 => "Q1_0",
-            _ => return None,
-        })
-    }
 }
 
 impl fmt::Display for GgmlType {
@@ -154,7 +120,6 @@ mod tests {
     fn ids_and_names_round_trip() {
         for ty in GgmlType::ALL {
             assert_eq!(GgmlType::from_id(ty.id()), Some(ty));
-            assert_eq!(GgmlType::unsupported_name(ty.id()), None, "{ty} cannot be both");
         }
         assert_eq!(GgmlType::ALL.len(), 15);
         assert_eq!(GgmlType::Q4_K.name(), "Q4_K");

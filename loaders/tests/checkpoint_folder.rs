@@ -221,6 +221,8 @@ fn folders_without_what_is_needed() {
     assert_names(&refusal(&[("params.json", b"{}")]), &["params.json", "Mistral's own layout"]);
     assert_names(&refusal(&[config]), &["neither model.safetensors nor model.safetensors.index.json"]);
     assert_names(&refusal(&[config, ("pytorch_model.bin", b"")]), &["pytorch_model.bin", "convert"]);
+    let message = refusal(&[config, ("consolidated.safetensors", b"")]);
+    assert_names(&message, &["Mistral's own consolidated.safetensors", "but no model.safetensors"]);
     let html: &[u8] = b"<!DOCTYPE html><html></html>";
     assert_names(&refusal(&[("config.json", html)]), &["config.json: expected value at line 1"]);
     assert_names(&refusal(&[("config.json", b"[]")]), &["config.json: invalid type"]);

@@ -129,7 +129,7 @@ fn truncation_names_the_field() {
     assert_eq!(
         text(fault(in_data)),
         "49: data of tensor `w` lies outside the file: 32 bytes from offset 64, but the file has 95 \
-         (interrupted download?)"
+         (interrupted download, or the first piece of a file that was cut up? join its pieces in order with `cat`)"
     );
 }
 
@@ -312,21 +312,6 @@ fn hostile_shapes() {
     );
     let raw = Raw::header(1, 0).string(b"w").u32(u32::MAX).data(64);
     assert_eq!(text(fault(raw)), format!("{at}: tensor `w` has 4294967295 dimensions; 1 to 4 are allowed"));
-}
-
-#[test]
-fn unsupported_types_are_refused_by_name() {
-    let typed = |id: u32| text(fault(Raw::header(1, 0).tensor("w", &[256], id, 0).data(1024)));
-    assert_eq!(
-        typed(39),
-        "45: tensor `w` has type MXFP4, which is not supported; supported types: F32, F16, BF16, Q4_0, Q4_1, \
-         Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS"
-    );
-    for (id, name) in [(4, "Q4_2"), (9, "Q8_1"), (16, "IQ2_XXS"), (26, "I32"), (28, "F64"), (31, "Q4_0_4_4")]
-    {
-        assert!(typed(id).contains(&format!("has type {name}")), "{}", typed(id));
-    }
-    assert!(typed(1000).contains("has type number 1000, unknown to this version"));
 }
 
 #[test]

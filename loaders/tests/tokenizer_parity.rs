@@ -2,44 +2,12 @@
 //!
 //! Fixtures: tests/reference/tokenizer_small.py. Whole vocabularies: tests/tokenizer_reference.rs.
 
-use std::path::{Path, PathBuf};
+mod tokenizer_support;
 
-use ember_loaders::gguf::{Gguf, Metadata};
 use ember_loaders::tokenizer::{SpecialTokens, StreamDecoder, Tokenizer};
-use serde::Deserialize;
+use tokenizer_support::{cases, differences, fixture, metadata};
 
 const FAMILIES: [&str; 5] = ["qwen2", "tekken", "llama-bpe", "smollm", "gpt-2"];
-
-#[derive(Deserialize)]
-struct Case {
-    text: String,
-    parsed: Vec<u32>,
-    ignored: Vec<u32>,
-}
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer").join(name)
-}
-
-fn metadata(family: &str) -> Metadata {
-    Gguf::open(fixture(&format!("{family}.gguf"))).unwrap().metadata().clone()
-}
-
-fn cases(family: &str) -> Vec<Case> {
-    let text = std::fs::read_to_string(fixture(&format!("{family}.json"))).unwrap();
-    let cases: Vec<Case> = serde_json::from_str(&text).unwrap();
-    assert!(cases.len() >= 25);
-    cases
-}
-
-/// The texts that `tokenizer` encodes otherwise than the reference did.
-fn differences(tokenizer: &Tokenizer, cases: &[Case]) -> Vec<String> {
-    let differs = |case: &&Case| {
-        let encode = |special| tokenizer.encode(&case.text, special).unwrap();
-        encode(SpecialTokens::Parse) != case.parsed || encode(SpecialTokens::Ignore) != case.ignored
-    };
-    cases.iter().filter(differs).map(|case| case.text.clone()).collect()
-}
 
 #[test]
 fn ids_equal_the_references() {

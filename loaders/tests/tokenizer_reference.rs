@@ -1,4 +1,4 @@
-//! Whole vocabularies against their reference tokenizers: Qwen3, both Tekken ones, and llama.cpp's goldens.
+//! Whole vocabularies against their reference tokenizers: Qwen3, Tekken, SentencePiece, and llama.cpp's goldens.
 //!
 //! Reads the directory `EMBER_REFERENCE_DIR`, which tests/reference/tokenizer_full.py fills.
 
@@ -69,6 +69,36 @@ fn tekken_equals_mistral_common() {
         assert_parity(&tokenizer, name, &format!("{name}.ignored"), SpecialTokens::Ignore);
         assert_eq!((tokenizer.vocab_size(), tokenizer.add_bos()), (131_072, Some(1)));
         assert_eq!(tokenizer.token_id("[IMG_END]"), Some(13));
+    }
+}
+
+#[test]
+fn tekken_json_gives_the_same() {
+    for (version, corpus) in
+        [("v3", "tekken_240718"), ("v7", "tekken_240911"), ("v11", "tekken_240911"), ("v13", "tekken_240911")]
+    {
+        let tokenizer = Tokenizer::from_folder(&reference(&format!("tekken_{version}"))).unwrap();
+        assert_parity(&tokenizer, corpus, &format!("{corpus}.ignored"), SpecialTokens::Ignore);
+        assert_eq!(
+            (tokenizer.vocab_size(), tokenizer.add_bos(), tokenizer.eog()),
+            (131_072, Some(1), [2].as_slice())
+        );
+        let control: Vec<&str> = tokenizer.control_tokens().map(|(text, _)| text).collect();
+        assert_eq!(control, lines::<String>(&format!("tekken_{version}.pieces")), "{version}");
+    }
+}
+
+#[test]
+fn sentencepiece_equals_the_sentencepiece_package() {
+    for version in ["v1", "v2", "v3", "v7"] {
+        let name = format!("sentencepiece_{version}");
+        for tokenizer in
+            [from_gguf(&format!("{name}.gguf")), Tokenizer::from_folder(&reference(&name)).unwrap()]
+        {
+            assert_parity(&tokenizer, &name, &format!("{name}.ignored"), SpecialTokens::Ignore);
+            assert_eq!((tokenizer.add_bos(), tokenizer.eog()), (Some(1), [2].as_slice()));
+            assert_eq!(tokenizer.token_id("[INST]"), (version != "v1").then_some(3));
+        }
     }
 }
 

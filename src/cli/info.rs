@@ -4,6 +4,7 @@ use super::{Outcome, output};
 use anyhow::Result;
 use ember_loaders::gguf::{Gguf, Metadata, TensorInfo, Value};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
@@ -53,9 +54,10 @@ struct Description<'a> {
 struct Tensor<'a> {
     name: &'a str,
     #[serde(rename = "type")]
-    ty: &'static str,
+    ty: Cow<'static, str>,
     dims: &'a [usize],
-    bytes: usize,
+    /// Null when the size of the type is not known.
+    bytes: Option<usize>,
 }
 
 impl<'a> From<&'a TensorInfo> for Tensor<'a> {
@@ -93,8 +95,9 @@ fn write_text(gguf: &Gguf, projector: Option<ProjectorInfo>, out: &mut impl Writ
     writeln!(out, "\ntensors: {}", gguf.tensors().len())?;
     let name_width = gguf.tensors().iter().map(|t| t.name.chars().count()).max().unwrap_or(0);
     for tensor in gguf.tensors() {
-        let (name, bytes) = (visible(&tensor.name), tensor.n_bytes());
-        writeln!(out, "  {name:name_width$}  {:7} {bytes:>12} bytes  {:?}", tensor.ty, tensor.dims)?;
+        let name = visible(&tensor.name);
+        let bytes = tensor.n_bytes().map_or("size unknown".to_owned(), |bytes| format!("{bytes:>12} bytes"));
+        writeln!(out, "  {name:name_width$}  {:7} {bytes:18}  {:?}", tensor.ty, tensor.dims)?;
     }
     Ok(())
 }

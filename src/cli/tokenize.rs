@@ -73,7 +73,11 @@ struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     fn new(ids: &'a [u32], tokenizer: &Tokenizer) -> Self {
-        Self { tokens: ids, pieces: ids.iter().map(|&id| tokenizer.decode(&[id], false)).collect() }
+        let bytes = |&id: &u32| tokenizer.token_bytes(id).unwrap_or_default();
+        Self {
+            tokens: ids,
+            pieces: ids.iter().map(|id| String::from_utf8_lossy(bytes(id)).into_owned()).collect(),
+        }
     }
 }
 

@@ -192,6 +192,11 @@ impl Generation {
         Step::End(reason)
     }
 
+    /// The last token so far, of the prompt or the answer.
+    pub fn last_token(&self) -> Option<u32> {
+        self.history.last().copied()
+    }
+
     /// The generated tokens, without the end token.
     pub fn tokens(&self) -> &[u32] {
         &self.history[self.prompt_tokens..]

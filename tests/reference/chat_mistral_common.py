@@ -4,7 +4,7 @@
     chat_mistral_common.py                        writes tests/fixtures/chat/mistral_common_*.json
     chat_mistral_common.py --vocabularies OUTDIR  writes OUTDIR/tekken_v13.gguf, which the test reads
 
-The test reads two more vocabularies, tekken_240718.gguf and tekken_240911.gguf, which
+The test reads more vocabularies, tekken_240718.gguf and tekken_240911.gguf and the SentencePiece ones, which
 loaders/tests/reference/tokenizer_full.py writes; this script runs in the virtual environment of that one's OUTDIR
 (mistral-common 1.13.1, gguf 0.19.0):  OUTDIR/venv/bin/python tests/reference/chat_mistral_common.py
 
@@ -29,12 +29,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "loaders" / "tests" / "reference"))
 
+import tokenizer_full  # noqa: E402
 import tokenizer_vocab as vocab  # noqa: E402
+from mistral_common.integrations.chat_templates.chat_templates import convert_tokenizer_to_chat_template  # noqa: E402
 from mistral_common.protocol.instruct.normalize import get_normalizer  # noqa: E402
 from mistral_common.protocol.instruct.request import ChatCompletionRequest  # noqa: E402
 from mistral_common.protocol.instruct.validator import ValidationMode, get_validator  # noqa: E402
 from mistral_common.tokens.tokenizers import instruct  # noqa: E402
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer  # noqa: E402
+from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer  # noqa: E402
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer  # noqa: E402
 
 NEW_SPECIAL_TOKENS = {32: "[ARGS]", 33: "[CALL_ID]", 34: "[THINK]", 35: "[/THINK]"}
@@ -47,6 +50,8 @@ FIXTURES = {
     "v13": ("v13", "tekken_v13", "mistral-common-v13-tekken-image"),
     "v13_think": ("v13", "tekken_v13", "mistral-common-v13-tekken-image-think"),
 }
+# The versions of which there is a SentencePiece vocabulary too; their templates stand in the fixtures.
+SENTENCEPIECE = ["v3", "v7"]
 
 
 def tekken(name, version):
@@ -204,14 +209,13 @@ def cases(fixture):
     return CASES | (SINCE_V7 if fixture != "v3" else {}) | (THINKING if fixture == "v13_think" else {})
 
 
-def write_fixture(path, version, vocabulary, template, requests):
-    tokenizer = mistral_tokenizer(tekken(vocabulary, version))
+def write_fixture(path, tokenizer, head, requests):
     lines = []
     for name, (messages, tools) in requests.items():
         request = ChatCompletionRequest.from_openai(messages=messages, tools=tools)
         ids = tokenizer.encode_chat_completion(request).tokens
         lines.append(json.dumps({"name": name, "messages": messages, "tools": tools, "ids": ids}, ensure_ascii=False))
-    head = json.dumps({"version": version, "vocabulary": f"{vocabulary}.gguf", "template": f"{template}.jinja"})
+    head = json.dumps(head)
     path.write_text(head[:-1] + ', "cases": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
@@ -221,7 +225,15 @@ def main():
     elif len(sys.argv) == 1:
         folder = ROOT / "tests" / "fixtures" / "chat"
         for fixture, (version, vocabulary, template) in FIXTURES.items():
-            write_fixture(folder / f"mistral_common_{fixture}.json", version, vocabulary, template, cases(fixture))
+            head = {"version": version, "vocabulary": f"{vocabulary}.gguf", "template": f"{template}.jinja"}
+            tokenizer = mistral_tokenizer(tekken(vocabulary, version))
+            write_fixture(folder / f"mistral_common_{fixture}.json", tokenizer, head, cases(fixture))
+        for version in SENTENCEPIECE:
+            file = resources.files("mistral_common.data").joinpath(tokenizer_full.SENTENCEPIECE[version])
+            source = convert_tokenizer_to_chat_template(file)
+            head = {"version": version, "vocabulary": f"sentencepiece_{version}.gguf", "source": source}
+            tokenizer = mistral_tokenizer(SentencePieceTokenizer(file))
+            write_fixture(folder / f"mistral_common_{version}_spm.json", tokenizer, head, cases(version))
     else:
         sys.exit(__doc__)
 

@@ -59,8 +59,9 @@ fn rewrite(from: &str, to: &Path, template: &str) {
         "tokenizer.chat_template" => (key.to_owned(), template.into()),
         _ => (key.to_owned(), value.clone()),
     });
-    let tensor =
-        |info: &TensorInfo| (info.name.clone(), info.ty, info.dims.clone(), gguf.bytes(info).to_vec());
+    let tensor = |info: &TensorInfo| {
+        (info.name.clone(), info.ty.computable().unwrap(), info.dims.clone(), gguf.bytes(info).to_vec())
+    };
     let tensors = gguf.tensors().iter().map(tensor).collect();
     fs::write(to, GgufFile { metadata: metadata.collect(), tensors }.into_bytes()).unwrap();
 }

@@ -10,9 +10,11 @@ pub fn fuzz_gguf(data: &[u8]) {
         Ok(gguf) => {
             use_metadata(&gguf);
             use_tensors(&gguf);
-            let once = rewrite(&gguf);
-            let again = Gguf::from_bytes(once.clone()).expect("our own output is valid");
-            assert!(rewrite(&again) == once, "a second rewrite differs");
+            if gguf.tensors().iter().all(|tensor| tensor.n_bytes().is_some()) {
+                let once = rewrite(&gguf);
+                let again = Gguf::from_bytes(once.clone()).expect("our own output is valid");
+                assert!(rewrite(&again) == once, "a second rewrite differs");
+            }
         }
     }
 }
@@ -52,9 +54,12 @@ fn use_tensors(gguf: &Gguf) {
         let found = gguf.tensor(&tensor.name).expect("tensors are found by their names");
         assert_eq!(found.file_offset(), tensor.file_offset());
         let bytes = gguf.bytes(tensor);
-        assert_eq!(bytes.len(), tensor.rows() * tensor.ty.row_bytes(tensor.cols()));
-        let mut weights = vec![0.0; tensor.ty.block_len()];
-        dequantize(tensor.ty, &bytes[..tensor.ty.block_bytes()], &mut weights);
+        let Some((block_len, block_bytes)) = tensor.ty.block() else { continue };
+        assert_eq!(bytes.len(), tensor.n_elements() / block_len * block_bytes);
+        if let Some(ty) = tensor.ty.computable() {
+            let mut weights = vec![0.0; block_len];
+            dequantize(ty, &bytes[..block_bytes], &mut weights);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::arch::Arch;
-use crate::gguf::GgufError;
+use crate::gguf::{GgmlType, GgufError, StoredType};
 
 /// Most names that an error lists before it says how many more there are.
 const MAX_LISTED: usize = 20;
@@ -70,6 +70,21 @@ pub enum CheckpointError {
         /// One text per tensor: name, shape, expected shape.
         problems: Vec<String>,
     },
+    /// Tensors of types that nothing here computes with.
+    #[error(
+        "tensor {tensor} is of type {ty}, which cannot be computed with{}: the file can be looked at but not run; take \
+         another quantization of the model, or quantize it again, to {}",
+        and_others(*.others),
+        computable_names()
+    )]
+    ForeignType {
+        /// The first such tensor, in the model's order.
+        tensor: String,
+        /// Its type.
+        ty: StoredType,
+        /// The number of further ones.
+        others: usize,
+    },
     /// Tensors that would change the result and that the architecture does not know.
     #[error(
         "{arch} does not use {} that the checkpoint has, and ignoring them would give wrong results: {}{hint}",
@@ -113,6 +128,18 @@ impl CheckpointError {
 
 fn requirements() -> String {
     Arch::ALL.iter().map(|arch| format!("\n  {}", arch.requirements())).collect()
+}
+
+fn and_others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => " (nor can that of one more tensor)".to_owned(),
+        _ => format!(" (nor can those of {count} more tensors)"),
+    }
+}
+
+fn computable_names() -> String {
+    GgmlType::ALL.map(GgmlType::name).join(", ")
 }
 
 fn count(names: &[String]) -> String {

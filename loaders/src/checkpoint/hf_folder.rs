@@ -137,6 +137,10 @@ fn stored_tensors(folder: &Path) -> Result<Vec<(String, Stored)>, CheckpointErro
     if !index_path.is_file() {
         let problem = if folder.join("pytorch_model.bin").is_file() {
             "has pytorch_model.bin but no safetensors; convert it first".to_owned()
+        } else if folder.join("consolidated.safetensors").is_file() {
+            format!(
+                "has Mistral's own consolidated.safetensors, which is not supported, but no {SINGLE}; get the model's HF files"
+            )
         } else {
             format!("has config.json but neither {SINGLE} nor {INDEX}")
         };

@@ -6,12 +6,12 @@ use super::arch::DECODER;
 use super::config::ModelConfig;
 use super::error::CheckpointError;
 use super::tensors::{Condition, TensorSpec};
-use crate::gguf::{GgmlType, Gguf};
+use crate::gguf::{GgmlType, Gguf, StoredType};
 
 /// Name, type and shape of every tensor of a checkpoint, under GGUF names.
 #[derive(Default)]
 pub(crate) struct Inventory {
-    tensors: HashMap<String, (GgmlType, Vec<usize>)>,
+    tensors: HashMap<String, (StoredType, Vec<usize>)>,
 }
 
 impl Inventory {
@@ -25,7 +25,7 @@ impl Inventory {
     }
 
     pub fn insert(&mut self, name: String, ty: GgmlType, dims: Vec<usize>) {
-        self.tensors.insert(name, (ty, dims));
+        self.tensors.insert(name, (ty.into(), dims));
     }
 
     /// Every name.
@@ -89,17 +89,27 @@ pub(crate) fn check_expected(
     if !problems.is_empty() {
         return Err(CheckpointError::BadTensors { problems });
     }
-    Ok(())
+    refuse_foreign_types(expected, inventory)
+}
+
+/// Refuses tensors of types that nothing computes with.
+fn refuse_foreign_types(expected: &[TensorSpec], inventory: &Inventory) -> Result<(), CheckpointError> {
+    let found = |tensor: &TensorSpec| Some((tensor.name.clone(), inventory.tensors.get(&tensor.name)?.0));
+    let mut foreign = expected.iter().filter_map(found).filter(|(_, ty)| ty.computable().is_none());
+    match foreign.next() {
+        None => Ok(()),
+        Some((tensor, ty)) => Err(CheckpointError::ForeignType { tensor, ty, others: foreign.count() }),
+    }
 }
 
 /// The fault of the tensor found under an expected name.
-fn problem(expected: &TensorSpec, ty: GgmlType, dims: &[usize]) -> Option<String> {
+fn problem(expected: &TensorSpec, ty: StoredType, dims: &[usize]) -> Option<String> {
     let name = &expected.name;
     if dims != expected.dims {
         return Some(format!("{name} has shape {dims:?} instead of {:?}", expected.dims));
     }
-    let quantized = !matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16);
-    (!expected.role.is_matrix() && quantized)
+    let quantized = |ty| !matches!(ty, GgmlType::F32 | GgmlType::F16 | GgmlType::BF16);
+    (!expected.role.is_matrix() && ty.computable().is_some_and(quantized))
         .then(|| format!("{name} is a vector of type {ty} instead of F32, F16 or BF16"))
 }
 

@@ -145,8 +145,8 @@ impl TensorSource for Checkpoint {
         match &self.source {
             Source::Gguf(gguf) => {
                 let info = gguf.tensor(name)?;
-                let (name, dims) = (info.name.clone(), info.dims.clone());
-                Some(WeightTensor { name, ty: info.ty, dims, bytes: gguf.bytes(info) })
+                let (name, ty, dims) = (info.name.clone(), info.ty.computable()?, info.dims.clone());
+                Some(WeightTensor { name, ty, dims, bytes: gguf.bytes(info) })
             }
             Source::Folder(folder) => folder.tensor(name, &self.config),
         }

@@ -1,8 +1,7 @@
 //! Errors of GGUF files, said so that the reader of the message knows what to do.
 
+use std::borrow::Cow;
 use std::io;
-
-use ember_formats::GgmlType;
 
 /// The reason a GGUF file could not be read, or a metadata key not be used.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +76,17 @@ pub enum GgufError {
         /// The missing file names with a verb: "b.gguf and c.gguf were".
         missing: String,
     },
+    /// The file is a piece of one that was cut up without regard for its content.
+    #[error(
+        "{error}. By its name it is {piece} of a file that was cut up, as `split` does it; such pieces are no GGUF files \
+         of their own. Join all of them in order, `cat PIECE1 PIECE2 ... > model.gguf`, and open the result"
+    )]
+    Piece {
+        /// Its place: "the first piece", "a later piece".
+        piece: &'static str,
+        /// The fault that it has as a file of its own.
+        error: Box<GgufError>,
+    },
     /// The shards, their names and their `split.*` keys do not agree.
     #[error("{file}: {problem}")]
     InconsistentShards {
@@ -123,32 +133,29 @@ pub enum Fault {
     ZeroDim { tensor: String, dims: Vec<u64> },
     #[error("the size of tensor `{tensor}` overflows: {dims:?}")]
     SizeOverflow { tensor: String, dims: Vec<u64> },
-    #[error("tensor `{tensor}` has type {}, which is not supported; supported types: {}", type_label(*.id), supported_names())]
-    UnsupportedType { tensor: String, id: u32 },
     #[error(
         "rows of tensor `{tensor}` have {cols} weights, not a multiple of the {block_len} of a {ty} block"
     )]
-    RaggedRow { tensor: String, ty: &'static str, cols: u64, block_len: usize },
+    RaggedRow { tensor: String, ty: Cow<'static, str>, cols: u64, block_len: usize },
     #[error("data offset {start} of tensor `{tensor}` is not a multiple of the alignment {alignment}")]
     Misaligned { tensor: String, start: u64, alignment: u64 },
     #[error(
-        "data of tensor `{tensor}` lies outside the file: {len} bytes from offset {start}, but the file has {file_len} (interrupted download?)"
+        "data of tensor `{tensor}` lies outside the file: {len} bytes from offset {start}, but the file has {file_len} (interrupted download, or the first piece of a file that was cut up? join its pieces in order with `cat`)"
     )]
     OutsideFile { tensor: String, start: u64, len: u64, file_len: u64 },
+    #[error(
+        "another GGUF file begins here: several were joined into one, which cannot be read. Shards of a split model stay \
+         files of their own: get the original ones, leave them in one folder and open any of them (or make one file of \
+         them with `llama-gguf-split --merge`)"
+    )]
+    Joined,
     #[error("data of tensors `{first}` and `{second}` overlap")]
     Overlap { first: String, second: String },
 }
 
-fn supported_names() -> String {
-    GgmlType::ALL.map(GgmlType::name).join(", ")
-}
-
-fn type_label(id: u32) -> String {
-    match GgmlType::unsupported_name(id) {
-        Some(name) => name.to_owned(),
-        None => format!("number {id}, unknown to this version"),
-    }
-}
+pub(super) const ZEROS: &str = "a run of zero bytes (unfinished download?)";
+pub(super) const UNRECOGNISED: &str =
+    "unrecognised data (a later piece of a file that was cut up? join its pieces in order with `cat`)";
 
 /// Says what a file that does not start with the GGUF magic seems to be.
 pub(super) fn describe_foreign(start: &[u8]) -> &'static str {
@@ -172,8 +179,8 @@ pub(super) fn describe_foreign(start: &[u8]) -> &'static str {
     } else if start.get(8) == Some(&b'{') {
         "a safetensors file"
     } else if start.iter().all(|&byte| byte == 0) {
-        "a run of zero bytes (unfinished download?)"
+        ZEROS
     } else {
-        "unrecognised data"
+        UNRECOGNISED
     }
 }

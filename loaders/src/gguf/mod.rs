@@ -22,6 +22,7 @@ mod mapped;
 mod metadata;
 mod output;
 mod parse;
+mod parts;
 mod shards;
 mod tensor;
 mod value;
@@ -31,7 +32,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-pub use ember_formats::{GgmlType, dequantize};
+pub use ember_formats::{GgmlType, StoredType, dequantize};
 
 pub use error::{Fault, GgufError};
 pub use mapped::MappedBytes;
@@ -62,12 +63,11 @@ impl Gguf {
     /// Maps and checks the model at `path`; given any shard of a split model, all of them.
     ///
     /// # Errors
-    /// If a file cannot be opened, breaks the format or uses a tensor type that is not supported, or when
-    /// shards are missing or do not belong together.
+    /// If a file cannot be opened or breaks the format, or when shards are missing or do not belong together. Tensors
+    /// of types that nothing computes with are no error here.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let given = path.as_ref();
-        let content = map(given)?;
-        let header = parse(&given.display().to_string(), &content, 0)?;
+        let (content, header) = read(given, 0)?;
         let paths = shards::shard_paths(given, &header.metadata)?;
         if let [_] = paths.as_slice() {
             return Self::assemble(vec![header], vec![content], paths);
@@ -75,8 +75,8 @@ impl Gguf {
         let mut headers = Vec::new();
         let mut contents = Vec::new();
         for (shard, path) in paths.iter().enumerate() {
-            let content = map(path)?;
-            headers.push(parse(&path.display().to_string(), &content, shard)?);
+            let (content, header) = read(path, shard)?;
+            headers.push(header);
             contents.push(content);
         }
         Self::assemble(headers, contents, paths)
@@ -135,7 +135,8 @@ impl Gguf {
         self.by_name.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// The data of a tensor of this model, without copying.
+    /// The data of a tensor of this model, without copying; where the size of its type is not known, everything up to
+    /// the next tensor.
     ///
     /// # Panics
     /// If `tensor` belongs to another model and does not fit this one.
@@ -151,6 +152,15 @@ impl Gguf {
     /// The size of all files together.
     pub fn file_bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.len() as u64).sum()
+    }
+}
+
+/// Maps the file at `path`, which is shard `shard` of its model, and parses its header.
+fn read(path: &Path, shard: usize) -> Result<(MappedBytes, Header), GgufError> {
+    let content = map(path)?;
+    match parse(&path.display().to_string(), &content, shard) {
+        Ok(header) => Ok((content, header)),
+        Err(error) => Err(parts::explain(path, &content, error)),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use ember_formats::GgmlType;
+use ember_formats::StoredType;
 
 use super::cursor::Cursor;
 use super::error::{Fault, GgufError, describe_foreign};
 use super::metadata::Metadata;
+use super::parts::second_file;
 use super::tensor::TensorInfo;
 use super::value::{Value, read_value};
 
@@ -45,7 +46,20 @@ pub(super) fn parse(file: &str, bytes: &[u8], shard: usize) -> Result<Header, Gg
         alignment,
     };
     let tensors = place_tensors(&cursor, raw_tensors, &data, shard)?;
+    let end = tensors.iter().map(|tensor| tensor.range.end as u64).max().unwrap_or(cursor.offset() as u64);
+    if let Some(start) = second_file(bytes, [end, align_up(end, alignment).unwrap_or(end)]) {
+        return Err(cursor.fault_at(start as usize, Fault::Joined));
+    }
     Ok(Header { version, metadata, tensors })
+}
+
+/// The metadata of a file whose tensors may be cut off.
+pub(super) fn read_metadata_of(file: &str, bytes: &[u8]) -> Option<Metadata> {
+    let mut cursor = Cursor::new(file, bytes);
+    read_version(&mut cursor, bytes).ok()?;
+    cursor.count(MIN_TENSOR_BYTES).ok()?;
+    let n_entries = cursor.count(MIN_ENTRY_BYTES).ok()?;
+    Some(read_metadata(&mut cursor, file, n_entries).ok()?.0)
 }
 
 fn read_version(cursor: &mut Cursor, bytes: &[u8]) -> Result<u32, GgufError> {
@@ -102,9 +116,10 @@ fn to_alignment(value: &Value) -> Result<u64, String> {
 /// A tensor description as it stands in the file, before its data is looked for.
 struct RawTensor {
     name: String,
-    ty: GgmlType,
+    ty: StoredType,
     dims: Vec<usize>,
-    n_bytes: u64,
+    /// `None` where the size of the type is not known.
+    n_bytes: Option<u64>,
     /// From the start of the data region.
     data_offset: u64,
     /// Place in the file of `data_offset` itself.
@@ -138,11 +153,7 @@ fn read_tensor(cursor: &mut Cursor, name: &str) -> Result<RawTensor, GgufError> 
     for _ in 0..n_dims {
         dims.push(cursor.u64()?);
     }
-    let type_at = cursor.offset();
-    let id = cursor.u32()?;
-    let Some(ty) = GgmlType::from_id(id) else {
-        return Err(cursor.fault_at(type_at, Fault::UnsupportedType { tensor, id }));
-    };
+    let ty = StoredType::from_id(cursor.u32()?);
     let n_bytes = data_bytes(&tensor, ty, &dims).map_err(|fault| cursor.fault_at(dims_at, fault))?;
     let dims =
         dims.iter().map(|&dim| usize::try_from(dim).expect("data_bytes checked the product")).collect();
@@ -151,23 +162,25 @@ fn read_tensor(cursor: &mut Cursor, name: &str) -> Result<RawTensor, GgufError> 
     Ok(RawTensor { name: tensor, ty, dims, n_bytes, data_offset, offset_at })
 }
 
-/// The size of a tensor's data, when its dimensions make sense.
-pub(super) fn data_bytes(tensor: &str, ty: GgmlType, dims: &[u64]) -> Result<u64, Fault> {
+/// The size of a tensor's data, when its dimensions make sense; `None` when that of its type is not known.
+pub(super) fn data_bytes(tensor: &str, ty: StoredType, dims: &[u64]) -> Result<Option<u64>, Fault> {
     if dims.contains(&0) {
         return Err(Fault::ZeroDim { tensor: tensor.to_owned(), dims: dims.to_vec() });
     }
-    let block_len = ty.block_len();
+    // isize::MAX bounds every slice in Rust, and what ggml's signed sizes can say on 64 bits.
+    let bounded = |n: &u64| *n <= isize::MAX as u64;
+    let overflow = || Fault::SizeOverflow { tensor: tensor.to_owned(), dims: dims.to_vec() };
+    let n_elements = dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
+    let n_elements = n_elements.filter(bounded);
+    let Some((block_len, block_bytes)) = ty.block() else {
+        return n_elements.map(|_| None).ok_or_else(overflow);
+    };
     if !dims[0].is_multiple_of(block_len as u64) {
         let (tensor, ty, cols) = (tensor.to_owned(), ty.name(), dims[0]);
         return Err(Fault::RaggedRow { tensor, ty, cols, block_len });
     }
-    let n_elements = dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
-    n_elements
-        // isize::MAX bounds every slice in Rust, and what ggml's signed sizes can say on 64 bits.
-        .filter(|&n| n <= isize::MAX as u64)
-        .and_then(|n| (n / block_len as u64).checked_mul(ty.block_bytes() as u64))
-        .filter(|&n| n <= isize::MAX as u64)
-        .ok_or_else(|| Fault::SizeOverflow { tensor: tensor.to_owned(), dims: dims.to_vec() })
+    let n_bytes = n_elements.and_then(|n| (n / block_len as u64).checked_mul(block_bytes as u64));
+    n_bytes.filter(bounded).map(Some).ok_or_else(overflow)
 }
 
 /// The part of a file that may hold tensor data.
@@ -179,9 +192,9 @@ struct DataRegion {
 }
 
 impl DataRegion {
-    /// The file range of a tensor's data.
+    /// The file range of a tensor's data; empty where its size is not known.
     fn place(&self, tensor: &RawTensor) -> Result<Range<u64>, Fault> {
-        let (name, start, len) = (&tensor.name, tensor.data_offset, tensor.n_bytes);
+        let (name, start, len) = (&tensor.name, tensor.data_offset, tensor.n_bytes.unwrap_or(0));
         if !start.is_multiple_of(self.alignment) {
             return Err(Fault::Misaligned { tensor: name.clone(), start, alignment: self.alignment });
         }
@@ -226,5 +239,17 @@ fn place_tensors(
             return Err(cursor.fault_at(offsets_at[pair[1]], fault));
         }
     }
+    extend_unsized(&mut tensors, &by_start, data.file_len as usize);
     Ok(tensors)
+}
+
+/// Gives tensors whose size is not known everything up to the next tensor, or the end of the file.
+fn extend_unsized(tensors: &mut [TensorInfo], by_start: &[usize], file_len: usize) {
+    let mut end = file_len;
+    for &i in by_start.iter().rev() {
+        if tensors[i].ty.block().is_none() {
+            tensors[i].range.end = end;
+        }
+        end = tensors[i].range.start;
+    }
 }

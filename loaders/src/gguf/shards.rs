@@ -15,7 +15,7 @@ const MAX_NAMED: usize = 8;
 
 /// The place of a file in a split model, as its name tells: `PREFIX-00002-of-00003.gguf`.
 #[derive(Debug, PartialEq)]
-struct ShardName<'a> {
+pub(super) struct ShardName<'a> {
     prefix: &'a str,
     /// From 1.
     number: usize,
@@ -23,7 +23,7 @@ struct ShardName<'a> {
 }
 
 impl<'a> ShardName<'a> {
-    fn parse(file_name: &'a str) -> Option<Self> {
+    pub(super) fn parse(file_name: &'a str) -> Option<Self> {
         let stem = file_name.strip_suffix(".gguf")?;
         let (rest, count) = stem.rsplit_once("-of-")?;
         let (prefix, number) = rest.rsplit_once('-')?;
@@ -40,7 +40,7 @@ impl<'a> ShardName<'a> {
 
 /// The number of files of the model that a file with this metadata belongs to; 1 when it is not split.
 /// llama.cpp's merge tool leaves `split.count` = 0 behind.
-fn split_count(metadata: &Metadata) -> Result<usize, GgufError> {
+pub(super) fn split_count(metadata: &Metadata) -> Result<usize, GgufError> {
     Ok(metadata.opt_usize(SPLIT_COUNT)?.unwrap_or(1).max(1))
 }
 

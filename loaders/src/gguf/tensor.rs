@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 
-use ember_formats::GgmlType;
+use ember_formats::StoredType;
 
 /// Name, type, shape and place of a tensor.
 #[derive(Clone, Debug)]
 pub struct TensorInfo {
     /// The name, such as `blk.0.attn_q.weight`.
     pub name: String,
-    /// The element type.
-    pub ty: GgmlType,
+    /// The element type; not every one can be computed with.
+    pub ty: StoredType,
     /// One to four sizes, the contiguous dimension first: a matrix of `rows` x `cols` is `[cols, rows]`.
     pub dims: Vec<usize>,
     pub(super) shard: usize,
-    /// Byte range of the data in the shard's file.
+    /// Byte range of the data in the shard's file; up to the next tensor where the type's size is not known.
     pub(super) range: Range<usize>,
 }
 
@@ -34,9 +34,9 @@ impl TensorInfo {
         self.dims.iter().product()
     }
 
-    /// The size of the data in bytes.
-    pub fn n_bytes(&self) -> usize {
-        self.range.len()
+    /// The size of the data in bytes; `None` where that of the type is not known.
+    pub fn n_bytes(&self) -> Option<usize> {
+        self.ty.block().map(|_| self.range.len())
     }
 
     /// Byte offset of the data in its file.

@@ -1,9 +1,10 @@
 //! Writing GGUF files in one pass, tensor data in pieces, so that a file may be larger than memory.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 
-use ember_formats::GgmlType;
+use ember_formats::StoredType;
 
 use super::error::Fault;
 use super::metadata::Metadata;
@@ -26,6 +27,14 @@ pub enum GgufWriteError {
         found: String,
         /// The writer's own.
         alignment: u64,
+    },
+    /// The size of a tensor's data follows from no table.
+    #[error("tensor `{tensor}` is of {ty}, whose size is not known")]
+    UnknownSize {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        ty: Cow<'static, str>,
     },
     /// Data came for another tensor than the one whose turn it is.
     #[error("data for tensor `{given}`, but `{expected}` is next")]
@@ -84,7 +93,7 @@ pub struct GgufWriter<W: Write> {
 #[derive(Debug)]
 struct Declared {
     name: String,
-    ty: GgmlType,
+    ty: StoredType,
     dims: Vec<usize>,
     n_bytes: u64,
     /// Of its data from the start of the data region.
@@ -141,14 +150,22 @@ impl<W: Write> GgufWriter<W> {
     /// Announces a tensor; `dims[0]` is the contiguous dimension. Data follows in the same order.
     ///
     /// # Errors
-    /// If the name was announced before, or no reader would accept the shape.
-    pub fn tensor(&mut self, name: &str, ty: GgmlType, dims: &[usize]) -> Result<(), GgufWriteError> {
+    /// If the name was announced before, no reader would accept the shape, or the size of the type is not known.
+    pub fn tensor(
+        &mut self,
+        name: &str,
+        ty: impl Into<StoredType>,
+        dims: &[usize],
+    ) -> Result<(), GgufWriteError> {
+        let ty = ty.into();
         if dims.is_empty() || dims.len() > MAX_DIMS {
             let n_dims = dims.len().try_into().unwrap_or(u32::MAX);
             return Err(Fault::BadDimCount { tensor: name.to_owned(), n_dims }.into());
         }
         let dims_in_file: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
         let n_bytes = data_bytes(name, ty, &dims_in_file)?;
+        let n_bytes =
+            n_bytes.ok_or_else(|| GgufWriteError::UnknownSize { tensor: name.to_owned(), ty: ty.name() })?;
         if !self.names.insert(name.to_owned()) {
             return Err(Fault::DuplicateTensor(name.to_owned()).into());
         }

@@ -106,6 +106,7 @@ impl TensorSource for Projector {
             [x, y, channels, rows] => vec![x * y * channels, rows],
             _ => info.dims.clone(),
         };
-        Some(WeightTensor { name: info.name.clone(), ty: info.ty, dims, bytes: self.gguf.bytes(info) })
+        let (name, ty) = (info.name.clone(), info.ty.computable()?);
+        Some(WeightTensor { name, ty, dims, bytes: self.gguf.bytes(info) })
     }
 }

@@ -10,9 +10,10 @@ pub enum TokenizerError {
     /// The GGUF metadata lacks a key or holds it with another type.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// `tokenizer.ggml.model`, or `model.type` of a tokenizer.json, is not byte-level BPE.
+    /// `tokenizer.ggml.model`, or `model.type` of a tokenizer.json, is no kind of BPE that is supported.
     #[error(
-        "tokenizer model \"{0}\" is not supported; only byte-level BPE is (\"gpt2\" in GGUF files, \"BPE\" in tokenizer.json)"
+        "tokenizer model \"{0}\" is not supported; byte-level BPE is (\"gpt2\" in GGUF files, \"BPE\" in tokenizer.json), \
+         and SentencePiece BPE (\"llama\" in GGUF files, the file tokenizer.model in folders)"
     )]
     UnknownModel(String),
     /// `tokenizer.ggml.pre` names no known pre-tokenizer.
@@ -47,9 +48,10 @@ pub enum TokenizerError {
     /// The vocabulary has no tokens at all.
     #[error("the vocabulary is empty")]
     NoTokens,
-    /// A token type that the GGUF specification does not have or that byte-level BPE does not use.
+    /// A token type that the GGUF specification does not have or that the tokenizer model does not use.
     #[error(
-        "token {id} (\"{text}\") has type {kind}; byte-level BPE knows 1 to 5 (normal, unknown, control, user-defined, unused)"
+        "token {id} (\"{text}\") has type {kind}; there are 1 to 5 (normal, unknown, control, user-defined, unused), and \
+         6 for the bytes <0x00> to <0xFF> of a SentencePiece vocabulary"
     )]
     TokenKind {
         /// The token.
@@ -86,6 +88,20 @@ pub enum TokenizerError {
         "the vocabulary has no token for byte {0:#04x}, so ordinary text cannot be encoded: this is not a byte-level vocabulary"
     )]
     MissingByte(u8),
+    /// A SentencePiece vocabulary without byte pieces.
+    #[error(
+        "the SentencePiece vocabulary has no byte piece for {0:#04x}: characters that have no piece could not be encoded"
+    )]
+    MissingBytePiece(u8),
+    /// The scores of a SentencePiece vocabulary say nothing.
+    #[error(
+        "all pieces of the SentencePiece vocabulary have the same score, which leaves open what they are joined to: \
+         convert the model again, with its tokenizer.model"
+    )]
+    NoScores,
+    /// A SentencePiece vocabulary whose normalization is more than escaping spaces.
+    #[error("the SentencePiece vocabulary normalizes text, which is not supported: {0}")]
+    Normalization(String),
     /// A merge rule that is not two tokens joining into a third.
     #[error("merge {index} (\"{text}\") {fault}")]
     Merge {
@@ -123,6 +139,12 @@ pub enum TokenizerError {
     /// The BPE model refused.
     #[error("byte-pair encoding: {0}")]
     Bpe(String),
+    /// A folder has no vocabulary of a known kind.
+    #[error("{} has no tokenizer.json, tekken.json or tokenizer.model, so there is nothing to tokenize with", folder.display())]
+    NoVocabulary {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A file of a folder cannot be read.
     #[error("{path}: {source}")]
     Io {

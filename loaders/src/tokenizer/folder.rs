@@ -1,5 +1,7 @@
 //! The vocabulary of a Hugging Face folder.
 
+mod other;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -108,7 +110,11 @@ enum Ids {
 /// Reads the vocabulary of `folder`.
 pub(super) fn read_vocab(folder: &Path) -> Result<Vocab<'static>, TokenizerError> {
     let path = folder.join("tokenizer.json");
-    let file: TokenizerJson = parse(&path, &read(&path)?)?;
+    let Some(text) = present(read(&path))? else { return other::read_vocab(folder) };
+    let file: TokenizerJson = parse(&path, &text)?;
+    if file.model.byte_fallback && folder.join(other::SENTENCEPIECE).is_file() {
+        return other::read_vocab(folder);
+    }
     let config: TokenizerConfig = read_optional(&folder.join("tokenizer_config.json"))?;
     let generation: GenerationConfig = read_optional(&folder.join("generation_config.json"))?;
     let unsupported = |what: String| TokenizerError::Unsupported { path: path.clone(), what };
@@ -133,13 +139,10 @@ pub(super) fn read_vocab(folder: &Path) -> Result<Vocab<'static>, TokenizerError
         merges: file.model.merges.into_iter().enumerate().map(MergeRule::split).collect::<Result<_, _>>()?,
         bos,
         eos,
-        end_of_generation: match generation.eos_token_id {
-            None => Vec::new(),
-            Some(Ids::One(id)) => vec![id],
-            Some(Ids::Many(ids)) => ids,
-        },
+        end_of_generation: generation.end_of_generation(),
         chat_templates: chat_templates(folder, config.chat_template)?,
         pre_tokenizer,
+        sentencepiece: None,
         tokens: tokens.into(),
         kinds,
     })
@@ -285,6 +288,16 @@ fn chat_templates(
         }
     }
     Ok(templates)
+}
+
+impl GenerationConfig {
+    fn end_of_generation(self) -> Vec<u32> {
+        match self.eos_token_id {
+            None => Vec::new(),
+            Some(Ids::One(id)) => vec![id],
+            Some(Ids::Many(ids)) => ids,
+        }
+    }
 }
 
 impl MergeRule {

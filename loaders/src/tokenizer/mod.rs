@@ -1,8 +1,8 @@
-//! Text to token ids and back: byte-level BPE built from a GGUF file or a Hugging Face folder.
+//! Text to token ids and back: byte-level BPE and SentencePiece BPE, built from a GGUF file or a Hugging Face folder.
 //!
-//! Text goes this way: added tokens are cut out by their text, the rest is normalised (Qwen: NFC), split into pieces by
-//! the family's expression, and its bytes are merged into tokens. No merge makes a control token, so no user text can
-//! become one.
+//! Byte-level, text goes this way: added tokens are cut out by their text, the rest is normalised (Qwen: NFC), split into
+//! pieces by the family's expression, and its bytes are merged into tokens. No merge makes a control token, so no user text
+//! can become one.
 
 mod added;
 mod bpe;
@@ -10,7 +10,10 @@ mod byte_level;
 mod error;
 mod folder;
 mod pre_tokenizer;
+mod sentencepiece;
+mod sentencepiece_model;
 mod stream;
+mod tekken;
 mod tokens;
 mod vocab;
 
@@ -22,6 +25,8 @@ use added::{AddedTokens, Part};
 use bpe::{Merges, Merging};
 pub use error::TokenizerError;
 pub use pre_tokenizer::PreTokenizer;
+pub use sentencepiece::SentencePieceRule;
+use sentencepiece::{Place, SentencePiece};
 pub use stream::StreamDecoder;
 use tokens::{TokenBytes, Tokens};
 pub use vocab::{TokenKind, Vocab};
@@ -44,14 +49,21 @@ pub enum Piece<'a> {
     Text(&'a str),
 }
 
-/// A byte-level BPE tokenizer.
+/// The rules by which ordinary text becomes tokens.
+enum Model {
+    ByteLevel(Merges),
+    SentencePiece(Box<SentencePiece>),
+}
+
+/// A BPE tokenizer, byte-level or SentencePiece's.
 pub struct Tokenizer {
     pre_tokenizer: PreTokenizer,
+    model: Model,
     tokens: Tokens,
-    merges: Merges,
-    /// Every control and user-defined token.
+    /// Every token that is matched as a whole text: control and user-defined ones. SentencePiece finds its user-defined
+    /// ones itself.
     added: AddedTokens,
-    /// The user-defined ones alone.
+    /// Those of them that are no control tokens.
     user_defined: AddedTokens,
     /// The bytes that each token stands for.
     bytes: TokenBytes,
@@ -79,11 +91,11 @@ impl Tokenizer {
         Self::from_vocab(Vocab::from_metadata(metadata)?)
     }
 
-    /// The tokenizer of a Hugging Face folder: tokenizer.json, and what tokenizer_config.json,
+    /// The tokenizer of a folder, from tokenizer.json, tekken.json or tokenizer.model, and what tokenizer_config.json,
     /// generation_config.json and chat_template.jinja say beside it.
     ///
     /// # Errors
-    /// Files that cannot be read, anything but byte-level BPE, and as [`Tokenizer::from_gguf`].
+    /// Files that cannot be read, a tokenizer model that is not supported, and as [`Tokenizer::from_gguf`].
     pub fn from_folder(folder: &Path) -> Result<Self, TokenizerError> {
         Self::from_vocab(folder::read_vocab(folder)?)
     }
@@ -96,14 +108,27 @@ impl Tokenizer {
         vocab.check()?;
         let mut tokens = Tokens::new(&vocab.tokens, std::mem::take(&mut vocab.kinds))?;
         vocab::correct_kinds(&mut tokens, &vocab.merges);
-        let added: Vec<_> = tokens.of_kinds(&[TokenKind::Control, TokenKind::UserDefined]).collect();
-        let user_defined: Vec<_> = tokens.of_kinds(&[TokenKind::UserDefined]).collect();
+        let of_kinds = |kinds: &[TokenKind]| tokens.of_kinds(kinds).collect::<Vec<_>>();
+        let user_defined = of_kinds(&[TokenKind::UserDefined]);
+        let (model, added, user_defined) = match vocab.sentencepiece {
+            None => {
+                let added = of_kinds(&[TokenKind::Control, TokenKind::UserDefined]);
+                (Model::ByteLevel(Merges::new(&vocab.merges, &tokens)?), added, user_defined)
+            }
+            Some(rule) => {
+                let model = SentencePiece::new(rule, &user_defined, &tokens, &vocab.merges)?;
+                (Model::SentencePiece(Box::new(model)), of_kinds(&[TokenKind::Control]), Vec::new())
+            }
+        };
         Ok(Self {
             added: AddedTokens::new(&added)?,
             user_defined: AddedTokens::new(&user_defined)?,
             eog: vocab.end_of_generation_ids(&tokens),
-            bytes: TokenBytes::new(&tokens)?,
-            merges: Merges::new(&vocab.merges, &tokens)?,
+            bytes: match vocab.sentencepiece {
+                None => TokenBytes::byte_level(&tokens)?,
+                Some(_) => TokenBytes::of(&tokens, sentencepiece::token_bytes),
+            },
+            model,
             tokens,
             pre_tokenizer: vocab.pre_tokenizer,
             bos: vocab.bos,
@@ -119,7 +144,7 @@ impl Tokenizer {
     /// [`TokenizerError::UnencodableByte`] when the vocabulary lacks a byte of the text.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::with_capacity(text.len() / 3);
-        self.encode_into(text, special, &mut ids)?;
+        self.encode_into(text, special, Place::Start, &mut ids)?;
         Ok(ids)
     }
 
@@ -130,12 +155,17 @@ impl Tokenizer {
     /// [`TokenizerError::NotAToken`] for a [`Piece::Control`] of unknown text, and as [`Tokenizer::encode`].
     pub fn encode_pieces(&self, pieces: &[Piece<'_>]) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
+        let mut place = Place::Start;
         for piece in pieces {
             match *piece {
-                Piece::Text(text) => self.encode_into(text, SpecialTokens::Ignore, &mut ids)?,
+                Piece::Text(text) => {
+                    self.encode_into(text, SpecialTokens::Ignore, place, &mut ids)?;
+                    place = Place::AfterText;
+                }
                 Piece::Control(text) => {
                     let id = self.tokens.id(text).filter(|&id| self.tokens.is_added(id));
                     ids.push(id.ok_or_else(|| TokenizerError::NotAToken(text.to_owned()))?);
+                    place = Place::AfterControl;
                 }
             }
         }
@@ -146,6 +176,7 @@ impl Tokenizer {
         &self,
         text: &str,
         special: SpecialTokens,
+        mut place: Place,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let added = match special {
@@ -155,17 +186,34 @@ impl Tokenizer {
         let mut merging = Merging::default();
         for part in added.split(text) {
             match part {
-                Part::Token(id) => ids.push(id),
-                Part::Text(text) => self.pre_tokenizer.split(text, &mut |piece| match self.whole(piece) {
-                    Some(id) => {
-                        ids.push(id);
-                        Ok(())
-                    }
-                    None => self.merges.encode(piece, &mut merging, ids),
-                })?,
+                Part::Token(id) => {
+                    ids.push(id);
+                    place = Place::AfterControl;
+                }
+                Part::Text(text) => match &self.model {
+                    Model::ByteLevel(merges) => self.encode_byte_level(merges, text, &mut merging, ids)?,
+                    Model::SentencePiece(model) => model.encode(text, place, ids)?,
+                },
             }
         }
         Ok(())
+    }
+
+    /// Appends the ids of a text without added tokens; `merging` is memory to work in.
+    fn encode_byte_level(
+        &self,
+        merges: &Merges,
+        text: &str,
+        merging: &mut Merging,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        self.pre_tokenizer.split(text, &mut |piece| match self.whole(piece) {
+            Some(id) => {
+                ids.push(id);
+                Ok(())
+            }
+            None => merges.encode(piece, merging, ids),
+        })
     }
 
     /// The token that a piece is as a whole, in families that look for it before they merge.
@@ -191,11 +239,27 @@ impl Tokenizer {
     }
 
     /// The text of `ids`. Bytes that are no UTF-8 become U+FFFD, ids outside the vocabulary nothing; with
-    /// `skip_special`, control tokens nothing either.
+    /// `skip_special`, control tokens nothing either. The space that SentencePiece puts before a text is taken off.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        let bytes: Vec<u8> =
-            ids.iter().flat_map(|&id| self.printed_bytes(id, skip_special)).copied().collect();
+        let mut at_start = true;
+        let mut bytes = Vec::new();
+        for &id in ids {
+            bytes.extend_from_slice(self.text_bytes(id, skip_special, &mut at_start));
+        }
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The bytes that a token adds to a text. `at_start` is true until a token adds text of its own; the space that
+    /// encoding put before that one is left out.
+    fn text_bytes(&self, id: u32, skip_special: bool, at_start: &mut bool) -> &[u8] {
+        let bytes = self.printed_bytes(id, skip_special);
+        let Model::SentencePiece(model) = &self.model else { return bytes };
+        if !*at_start {
+            return bytes;
+        }
+        *at_start = bytes.is_empty() || self.is_control(id);
+        let prefixed = !*at_start && self.id_to_token(id).is_some_and(|text| model.begins_with_prefix(text));
+        &bytes[usize::from(prefixed)..]
     }
 
     /// The bytes that a token stands for, a control token's its text; `None` outside the vocabulary.

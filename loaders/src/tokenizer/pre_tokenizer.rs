@@ -25,8 +25,23 @@ struct Family {
     add_bos: bool,
 }
 
+/// The names under which llama.cpp's converter knows these rules. Those of tokenizers that compose characters first, which
+/// llama.cpp leaves out, are here only where the rule does so too.
 const FAMILIES: &[Family] = &[
-    Family { names: &["qwen2"], stages: &[QWEN2], nfc: true, ignore_merges: false, add_bos: false },
+    Family {
+        names: &["qwen2", "deepseek-r1-qwen", "f2llmv2"],
+        stages: &[QWEN2],
+        nfc: true,
+        ignore_merges: false,
+        add_bos: false,
+    },
+    Family {
+        names: &["megrez", "kormo"],
+        stages: &[QWEN2],
+        nfc: false,
+        ignore_merges: false,
+        add_bos: false,
+    },
     // Pixtral's vocabulary is Tekken (mistral-common, tekken_240911), whatever its converted files call it.
     Family {
         names: &["tekken", "pixtral"],
@@ -36,14 +51,35 @@ const FAMILIES: &[Family] = &[
         add_bos: true,
     },
     Family {
-        names: &["llama-bpe", "llama3", "llama-v3"],
+        names: &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "lfm2",
+            "midm-2.0",
+            "jina-v5-nano",
+        ],
         stages: &[LLAMA_BPE],
         nfc: false,
         ignore_merges: true,
         add_bos: true,
     },
-    Family { names: &["smollm"], stages: &[DIGIT, GPT2], nfc: false, ignore_merges: false, add_bos: false },
-    Family { names: &["gpt-2"], stages: &[GPT2], nfc: false, ignore_merges: false, add_bos: false },
+    Family {
+        names: &["smollm", "starcoder", "refact", "codeshell", "minerva-7b", "mellum2"],
+        stages: &[DIGIT, GPT2],
+        nfc: false,
+        ignore_merges: false,
+        add_bos: false,
+    },
+    Family {
+        names: &["gpt-2", "phi-2", "jais", "trillion", "gigachat", "mellum", "a.x-4.0", "granite-docling"],
+        stages: &[GPT2],
+        nfc: false,
+        ignore_merges: false,
+        add_bos: false,
+    },
 ];
 
 /// Normalisation and splitting, and what a family fixes besides.
@@ -74,6 +110,11 @@ impl PreTokenizer {
         pre.ignore_merges = family.ignore_merges;
         pre.add_bos = family.add_bos;
         Ok(pre)
+    }
+
+    /// No rule: a text is one piece.
+    pub(super) fn whole_text() -> Self {
+        Self { stages: Vec::new(), nfc: false, ignore_merges: false, add_bos: false }
     }
 
     /// A rule given by its expressions, as in a tokenizer.json; no BOS, merges always applied.

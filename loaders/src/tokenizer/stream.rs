@@ -13,17 +13,27 @@ pub struct StreamDecoder<T> {
     skip_special: bool,
     /// The first bytes of a character whose others have not come.
     pending: Vec<u8>,
+    /// True until there is text.
+    at_start: bool,
 }
 
 impl<T: Deref<Target = Tokenizer>> StreamDecoder<T> {
     /// A decoder at the start of a text; with `skip_special`, control tokens give no text.
     pub fn new(tokenizer: T, skip_special: bool) -> Self {
-        Self { tokenizer, skip_special, pending: Vec::new() }
+        Self { tokenizer, skip_special, pending: Vec::new(), at_start: true }
+    }
+
+    /// A decoder of the text that follows the token `last`: put behind that token's text, it gives the whole. A space at
+    /// its beginning stays, unless `last` is a control token, behind which a text begins anew.
+    pub fn after(tokenizer: T, skip_special: bool, last: Option<u32>) -> Self {
+        let at_start = last.is_none_or(|last| tokenizer.is_control(last));
+        Self { at_start, ..Self::new(tokenizer, skip_special) }
     }
 
     /// Adds a token; returns the text that is complete now, if any.
     pub fn push(&mut self, id: u32) -> Option<String> {
-        self.pending.extend_from_slice(self.tokenizer.printed_bytes(id, self.skip_special));
+        let bytes = self.tokenizer.text_bytes(id, self.skip_special, &mut self.at_start);
+        self.pending.extend_from_slice(bytes);
         let mut text = String::new();
         let mut done = 0;
         for chunk in self.pending.utf8_chunks() {

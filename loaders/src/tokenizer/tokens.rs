@@ -96,18 +96,18 @@ pub(super) struct TokenBytes {
 }
 
 impl TokenBytes {
-    pub(super) fn new(tokens: &Tokens) -> Result<Self, TokenizerError> {
-        let (mut bytes, mut ends) =
-            (Vec::with_capacity(tokens.texts.len()), Ends::with_capacity(tokens.len()));
+    /// The bytes of a vocabulary in the byte-level alphabet.
+    pub(super) fn byte_level(tokens: &Tokens) -> Result<Self, TokenizerError> {
+        let mut all = Self::with_capacity(tokens);
         for (id, kind) in (0..).zip(&tokens.kinds) {
             let text = tokens.text(id).unwrap_or_default();
             match kind {
-                TokenKind::Unused => {}
-                TokenKind::Control | TokenKind::UserDefined => bytes.extend(text.as_bytes()),
+                TokenKind::Unused | TokenKind::Byte => {}
+                TokenKind::Control | TokenKind::UserDefined => all.bytes.extend(text.as_bytes()),
                 TokenKind::Normal => {
                     for character in text.chars() {
                         let byte = byte_level::char_to_byte(character);
-                        bytes.push(byte.ok_or_else(|| TokenizerError::NotByteLevel {
+                        all.bytes.push(byte.ok_or_else(|| TokenizerError::NotByteLevel {
                             id,
                             text: text.to_owned(),
                             character,
@@ -115,9 +115,23 @@ impl TokenBytes {
                     }
                 }
             }
-            ends.push(bytes.len());
+            all.ends.push(all.bytes.len());
         }
-        Ok(Self { bytes, ends })
+        Ok(all)
+    }
+
+    /// The bytes that `bytes_of` gives for each text.
+    pub(super) fn of(tokens: &Tokens, bytes_of: impl Fn(&str, TokenKind) -> Vec<u8>) -> Self {
+        let mut all = Self::with_capacity(tokens);
+        for (id, &kind) in (0..).zip(&tokens.kinds) {
+            all.bytes.extend(bytes_of(tokens.text(id).unwrap_or_default(), kind));
+            all.ends.push(all.bytes.len());
+        }
+        all
+    }
+
+    fn with_capacity(tokens: &Tokens) -> Self {
+        Self { bytes: Vec::with_capacity(tokens.texts.len()), ends: Ends::with_capacity(tokens.len()) }
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&[u8]> {

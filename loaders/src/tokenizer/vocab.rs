@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::TokenizerError;
 use super::pre_tokenizer::{PreTokenizer, accepted_names};
 use super::tokens::Tokens;
+use super::{SentencePieceRule, TokenizerError, sentencepiece};
 use crate::gguf::Metadata;
 
 /// The name of the template that is used when none is asked for.
@@ -50,6 +50,8 @@ pub enum TokenKind {
     Control,
     /// An added text, such as `<think>`: always matched as a whole, always printed.
     UserDefined,
+    /// A byte of a SentencePiece vocabulary, made of characters that have no piece.
+    Byte,
     /// Padding of the vocabulary: never produced, never printed.
     Unused,
 }
@@ -57,12 +59,14 @@ pub enum TokenKind {
 /// A pair of tokens that join.
 pub(super) type MergePair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
-/// A byte-level BPE vocabulary; what it can, it borrows from the file.
+/// A BPE vocabulary; what it can, it borrows from the file.
 #[derive(Clone, Debug)]
 pub struct Vocab<'a> {
-    /// The rule that splits text.
+    /// The rule that splits text; SentencePiece does without.
     pub pre_tokenizer: PreTokenizer,
-    /// The text of each token; normal ones in the byte-level alphabet.
+    /// Set for a SentencePiece vocabulary; others are byte-level.
+    pub sentencepiece: Option<SentencePieceRule>,
+    /// The text of each token; normal ones in the byte-level alphabet, or with `▁` for spaces.
     pub tokens: Cow<'a, [String]>,
     /// The use of each token; as long as `tokens`.
     pub kinds: Vec<TokenKind>,
@@ -87,6 +91,9 @@ impl<'a> Vocab<'a> {
     /// A missing or ill-typed key, an unknown model or pre-tokenizer, arrays that do not fit together.
     pub fn from_metadata(metadata: &'a Metadata) -> Result<Self, TokenizerError> {
         let model = metadata.str("tokenizer.ggml.model")?;
+        if model == "llama" {
+            return sentencepiece::from_metadata(metadata);
+        }
         if model != "gpt2" {
             return Err(TokenizerError::UnknownModel(model.to_owned()));
         }
@@ -109,9 +116,14 @@ impl<'a> Vocab<'a> {
             .into_iter()
             .flatten()
             .collect(),
-            merges: merges.iter().enumerate().map(|(index, rule)| split_merge(index, rule)).collect::<Result<_, _>>()?,
+            merges: merges
+                .iter()
+                .enumerate()
+                .map(|(index, rule)| split_merge(index, rule))
+                .collect::<Result<_, _>>()?,
             chat_templates: chat_templates(metadata)?,
             pre_tokenizer,
+            sentencepiece: None,
             tokens: tokens.into(),
             kinds,
             add_bos,
@@ -152,9 +164,9 @@ impl<'a> Vocab<'a> {
 pub(super) fn correct_kinds(tokens: &mut Tokens, merges: &[MergePair<'_>]) {
     for id in 0..tokens.len() as u32 {
         // Converters fill the vocabulary up to the embedding's rows with these.
-        let is_padding = tokens.text(id).is_none_or(|text| {
-            text.is_empty() || text.starts_with("[PAD") && *text == format!("[PAD{id}]")
-        });
+        let is_padding = tokens
+            .text(id)
+            .is_none_or(|text| text.is_empty() || text.starts_with("[PAD") && *text == format!("[PAD{id}]"));
         if is_padding {
             tokens.set_kind(id, TokenKind::Unused);
         }
@@ -192,7 +204,11 @@ fn token_kinds(metadata: &Metadata, tokens: &[String]) -> Result<Vec<TokenKind>,
     kinds.into_iter().enumerate().map(kind).collect()
 }
 
-fn special_id(metadata: &Metadata, key: &'static str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
+pub(super) fn special_id(
+    metadata: &Metadata,
+    key: &'static str,
+    tokens: usize,
+) -> Result<Option<u32>, TokenizerError> {
     match metadata.opt_u32(key)? {
         Some(id) if id as usize >= tokens => Err(TokenizerError::IdOutOfRange { key, id, tokens }),
         id => Ok(id),
@@ -213,7 +229,7 @@ pub(super) fn split_merge(index: usize, rule: &str) -> Result<MergePair<'_>, Tok
 }
 
 /// `tokenizer.chat_template`, and the named ones that `tokenizer.chat_templates` lists.
-fn chat_templates(metadata: &Metadata) -> Result<BTreeMap<String, String>, TokenizerError> {
+pub(super) fn chat_templates(metadata: &Metadata) -> Result<BTreeMap<String, String>, TokenizerError> {
     let mut templates = BTreeMap::new();
     if let Some(template) = metadata.opt_str("tokenizer.chat_template")? {
         templates.insert(DEFAULT_TEMPLATE.to_owned(), template.to_owned());

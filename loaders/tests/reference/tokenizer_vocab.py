@@ -75,9 +75,23 @@ def hf_gguf(path, pre, tokenizer, **special):
     write_gguf(path, pre, tokens, types, merges, **special | ids)
 
 
+def tekken_file(name):
+    """mistral-common's vocabulary file `name`."""
+    return json.loads(resources.files("mistral_common.data").joinpath(name).read_text())
+
+
+def later_special_tokens():
+    """The control tokens of version v13, in the form in which tekken.json lists them since v11."""
+    later = {32: "[ARGS]", 33: "[CALL_ID]", 34: "[THINK]", 35: "[/THINK]"}
+    special = list(Tekkenizer.DEPRECATED_SPECIAL_TOKENS)
+    for id in range(len(special), max(later) + 1):
+        special.append({"rank": id, "token_str": later.get(id, f"<SPECIAL_{id}>"), "is_control": True})
+    return special
+
+
 def tekken(name, texts=None):
     """mistral-common's tokenizer `name`; with `texts`, the part of its vocabulary that they use, renumbered."""
-    file = json.loads(resources.files("mistral_common.data").joinpath(name).read_text())
+    file = tekken_file(name)
     config, entries = file["config"], file["vocab"]
     special, size = config["default_num_special_tokens"], config["default_vocab_size"]
     whole = tekkenizer(file, entries, special, size)
@@ -140,3 +154,47 @@ def tekken_gguf(path, tokenizer):
         eos=tokenizer.eos_id,
         add_bos=True,
     )
+
+
+def sentencepiece(name, texts=None):
+    """mistral-common's SentencePiece model `name` and its tokenizer; with `texts`, the pieces that they use, renumbered."""
+    from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(resources.files("mistral_common.data").joinpath(name).read_bytes())
+    if texts is not None:
+        whole = SentencePieceProcessor(model_proto=model.SerializeToString())
+        kept = [piece for piece in model.pieces if piece.type != piece.NORMAL and "control_" not in piece.piece]
+        normal = {piece.piece: piece for piece in model.pieces if piece.type == piece.NORMAL}
+        used = {piece for text in texts for piece in whole.encode(text, out_type=str)} & normal.keys()
+        waiting = list(used)
+        while waiting:
+            piece = waiting.pop()
+            parts = [part for n in range(1, len(piece)) for part in (piece[:n], piece[n:]) if part in normal]
+            waiting += set(parts) - used
+            used |= set(parts)
+        kept += [piece for text, piece in normal.items() if text in used]
+        pieces = [sentencepiece_model_pb2.ModelProto.SentencePiece.FromString(piece.SerializeToString()) for piece in kept]
+        del model.pieces[:]
+        model.pieces.extend(pieces)
+        model.trainer_spec.vocab_size = len(pieces)
+    return model, SentencePieceProcessor(model_proto=model.SerializeToString())
+
+
+def sentencepiece_gguf(path, model):
+    """Writes a SentencePiece model as a GGUF file."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([piece.piece for piece in model.pieces])
+    writer.add_token_scores([piece.score for piece in model.pieces])
+    writer.add_token_types([piece.type for piece in model.pieces])
+    writer.add_bos_token_id(model.trainer_spec.bos_id)
+    writer.add_eos_token_id(model.trainer_spec.eos_id)
+    writer.add_unk_token_id(model.trainer_spec.unk_id)
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
+    writer.add_add_space_prefix(model.normalizer_spec.add_dummy_prefix)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
