@@ -18,7 +18,7 @@
 //! ```
 //!
 //! The modules themselves are in `ember-models`, the file formats in `ember-loaders`. Below the session lie the [`engine`]
-//! (sequences, KV blocks, generation), [`sampling`] and [`chat`] templates. The command line is a client of this library.
+//! (sequences, KV blocks, generation), [`sampling`], [`grammar`]s and [`chat`] templates. The command line is a client of this library.
 mod answer;
 mod bytes;
 pub mod chat;
@@ -26,6 +26,7 @@ mod chat_tokenizer;
 pub mod device;
 pub mod engine;
 mod error;
+pub mod grammar;
 mod model;
 mod progress;
 pub mod sampling;
