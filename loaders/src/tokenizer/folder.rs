@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::pre_tokenizer::{DIGIT, GPT2, LLAMA_BPE, PreTokenizer, TEKKEN};
 use super::vocab::DEFAULT_TEMPLATE;
 use super::{TokenKind, TokenizerError, Vocab};
+use crate::checkpoint::GenerationConfig;
 
 /// tokenizer.json, as far as it matters here.
 #[derive(Deserialize)]
@@ -92,25 +93,12 @@ struct NamedTemplate {
     template: String,
 }
 
-/// generation_config.json.
-#[derive(Default, Deserialize)]
-struct GenerationConfig {
-    eos_token_id: Option<Ids>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Ids {
-    One(u32),
-    Many(Vec<u32>),
-}
-
 /// Reads the vocabulary of `folder`.
 pub(super) fn read_vocab(folder: &Path) -> Result<Vocab, TokenizerError> {
     let path = folder.join("tokenizer.json");
     let file: TokenizerJson = parse(&path, &read(&path)?)?;
     let config: TokenizerConfig = read_optional(&folder.join("tokenizer_config.json"))?;
-    let generation: GenerationConfig = read_optional(&folder.join("generation_config.json"))?;
+    let generation = GenerationConfig::read(folder).map_err(Box::new)?;
     let unsupported = |what: String| TokenizerError::Unsupported { path: path.clone(), what };
 
     check_model(&file.model)?;
@@ -133,11 +121,7 @@ pub(super) fn read_vocab(folder: &Path) -> Result<Vocab, TokenizerError> {
         merges: file.model.merges.into_iter().enumerate().map(MergeRule::split).collect::<Result<_, _>>()?,
         bos,
         eos,
-        end_of_generation: match generation.eos_token_id {
-            None => Vec::new(),
-            Some(Ids::One(id)) => vec![id],
-            Some(Ids::Many(ids)) => ids,
-        },
+        end_of_generation: generation.eos_token_ids,
         chat_templates: chat_templates(folder, config.chat_template)?,
         pre_tokenizer,
         tokens,
