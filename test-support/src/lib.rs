@@ -7,6 +7,7 @@ pub mod definition;
 mod fixtures;
 mod gguf_file;
 mod reference;
+mod scripted;
 mod tensor_file;
 
 pub use compare::{Real, cosine, distance, lowest_cosine, max_difference, max_relative, max_relative_by_row};
@@ -14,4 +15,5 @@ pub use ember_formats::sample::{Random, random, sample_blocks};
 pub use fixtures::{fixture, read_fixture};
 pub use gguf_file::GgufFile;
 pub use reference::Reference;
+pub use scripted::Scripted;
 pub use tensor_file::{Dtype, TensorFile};
