@@ -49,6 +49,8 @@ impl Runner for Counting {
         3
     }
 
+    fn set_check_finite(&mut self, _: bool) {}
+
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
         batch.validate(VOCAB as usize, self.config.hidden_size, BLOCK, self.n_blocks * BLOCK)?;
         self.batches.borrow_mut().push(batch.clone());
