@@ -31,7 +31,8 @@ pub struct ModelOptions {
     pub projector: Option<PathBuf>,
     /// Most tokens of an image: larger ones are scaled down.
     pub image_max_tokens: Option<usize>,
-    /// Makes every step look, part by part, for the first number that is not finite, which an error then names; slow.
+    /// True to make every step look, part by part, for the first number that is not finite, which an error then names;
+    /// slow.
     pub check_finite: bool,
     /// Receiver of progress reports.
     pub progress: Reporter,

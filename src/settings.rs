@@ -12,7 +12,7 @@ pub struct AnswerOptions {
     pub max_tokens: Option<usize>,
     /// Texts that end an answer, which ends before them.
     pub stop: Vec<String>,
-    /// Lets an answer go on that repeats the same few tokens without end: at most
+    /// True to let an answer go on that repeats the same few tokens without end: at most
     /// [`MAX_CYCLE`](crate::engine::MAX_CYCLE) of them for [`MAX_REPEATED`](crate::engine::MAX_REPEATED) tokens.
     pub no_loop_check: bool,
 }

@@ -13,7 +13,7 @@ pub struct GenerateLimits {
     pub max_tokens: Option<usize>,
     /// Tokens that end the generation and are not part of it.
     pub end_tokens: Vec<u32>,
-    /// Goes on when the tokens repeat themselves without end.
+    /// True to go on when the tokens repeat themselves without end.
     pub no_loop_check: bool,
 }
 

@@ -5,7 +5,7 @@ pub const MAX_CYCLE: usize = 64;
 /// Number of tokens after which a cycle ends an answer.
 pub const MAX_REPEATED: usize = 1024;
 
-/// Watches the tokens of an answer for a cycle of at most [`MAX_CYCLE`] that fills the last [`MAX_REPEATED`].
+/// The watch over an answer for a cycle of at most [`MAX_CYCLE`] tokens that fills the last [`MAX_REPEATED`].
 #[derive(Clone, Debug)]
 pub struct LoopCheck {
     /// For each cycle length from 1 on, the number of last tokens that equal the one as many places before.
