@@ -3,7 +3,7 @@ use crate::chat::{AnswerSplitter, TextDelta};
 use crate::engine::{Engine, FinishReason, Generation, Sequence, Step};
 use crate::error::Error;
 use crate::progress::{Progress, Reporter};
-use crate::sampling::{Sampler, SamplingOptions};
+use crate::sampling::{ResolvedSampling, Sampler};
 use crate::session::Said;
 use crate::vision::EncodedImages;
 use ember_loaders::tokenizer::{StreamDecoder, Tokenizer};
@@ -20,8 +20,45 @@ pub enum Ending {
     MaxTokens,
     /// The context is full.
     ContextFull,
+    /// The same few tokens were repeated for [`MAX_REPEATED`](crate::engine::MAX_REPEATED) tokens.
+    Repetition {
+        /// Length of the cycle, in tokens.
+        cycle: usize,
+    },
     /// The caller left it, or the progress callback asked to stop.
     Cancelled,
+}
+
+impl Ending {
+    /// The reason as programs name it: `stop`, `length`, `repetition` or `interrupted`.
+    pub fn finish_reason(&self) -> &'static str {
+        match self {
+            Self::EndOfGeneration | Self::StopString(_) => "stop",
+            Self::MaxTokens | Self::ContextFull => "length",
+            Self::Repetition { .. } => "repetition",
+            Self::Cancelled => "interrupted",
+        }
+    }
+
+    /// The limit that cut the answer, `max_tokens` or `context`; `None` when none did.
+    pub fn limit(&self) -> Option<&'static str> {
+        match self {
+            Self::MaxTokens => Some("max_tokens"),
+            Self::ContextFull => Some("context"),
+            Self::EndOfGeneration | Self::StopString(_) | Self::Repetition { .. } | Self::Cancelled => None,
+        }
+    }
+}
+
+impl From<FinishReason> for Ending {
+    fn from(reason: FinishReason) -> Self {
+        match reason {
+            FinishReason::EndOfGeneration => Self::EndOfGeneration,
+            FinishReason::MaxTokens => Self::MaxTokens,
+            FinishReason::ContextFull => Self::ContextFull,
+            FinishReason::Repetition { cycle } => Self::Repetition { cycle },
+        }
+    }
 }
 
 /// An answer with its counts and timings.
@@ -41,10 +78,12 @@ pub struct AnswerResult {
     pub cached_tokens: usize,
     /// Number of tokens of each image; they are among the prompt's.
     pub image_tokens: Vec<usize>,
-    /// The limit of generated tokens.
-    pub max_tokens: usize,
-    /// The sampling settings in force.
-    pub sampling: SamplingOptions,
+    /// The limit of generated tokens that was asked for.
+    pub max_tokens: Option<usize>,
+    /// Number of tokens that prompt and answer may have together.
+    pub context_size: usize,
+    /// The sampling settings in force, with their sources and the seed that was used.
+    pub sampling: ResolvedSampling,
     /// Time spent on encoding images.
     pub image_time: Duration,
     /// Time spent on the prompt.
@@ -87,6 +126,12 @@ pub(crate) struct Parts<'a> {
     pub progress: &'a Reporter,
 }
 
+/// The settings that an answer reports.
+pub(crate) struct Terms {
+    pub max_tokens: Option<usize>,
+    pub sampling: ResolvedSampling,
+}
+
 /// The conversation that an answer becomes part of.
 pub(crate) struct Kept<'a> {
     pub messages: &'a mut Vec<Said>,
@@ -106,7 +151,7 @@ pub struct Answer<'a> {
     decoder: StreamDecoder<&'a Tokenizer>,
     splitter: AnswerSplitter,
     images: EncodedImages,
-    max_tokens: usize,
+    terms: Terms,
     text: String,
     reasoning: String,
     ending: Option<Ending>,
@@ -121,25 +166,13 @@ impl<'a> Answer<'a> {
         generation: Generation,
         splitter: AnswerSplitter,
         images: EncodedImages,
-        max_tokens: usize,
+        terms: Terms,
         kept: Option<Kept<'a>>,
     ) -> Self {
         let decoder = StreamDecoder::after(parts.tokenizer, false, generation.last_token());
         let (text, reasoning) = (String::new(), String::new());
         let (ending, stopped) = (None, false);
-        Self {
-            parts,
-            generation,
-            decoder,
-            splitter,
-            images,
-            max_tokens,
-            text,
-            reasoning,
-            ending,
-            stopped,
-            kept,
-        }
+        Self { parts, generation, decoder, splitter, images, terms, text, reasoning, ending, stopped, kept }
     }
 
     /// The images of the prompt, encoded.
@@ -186,13 +219,7 @@ impl<'a> Answer<'a> {
                     }
                     return Ok(delta);
                 }
-                Step::End(reason) => {
-                    return Ok(self.end(match reason {
-                        FinishReason::EndOfGeneration => Ending::EndOfGeneration,
-                        FinishReason::MaxTokens => Ending::MaxTokens,
-                        FinishReason::ContextFull => Ending::ContextFull,
-                    }));
-                }
+                Step::End(reason) => return Ok(self.end(reason.into())),
             }
         }
     }
@@ -228,8 +255,9 @@ impl<'a> Answer<'a> {
             prompt_tokens: generation.prompt_tokens(),
             cached_tokens: generation.cached_tokens(),
             image_tokens: self.images.token_counts(),
-            max_tokens: self.max_tokens,
-            sampling: self.parts.sampler.in_force(),
+            max_tokens: self.terms.max_tokens,
+            context_size: generation.context_size(),
+            sampling: self.terms.sampling.clone(),
             image_time: self.images.time,
             prefill_time: generation.prefill_time(),
             decode_time: generation.decode_time(),

@@ -4,6 +4,7 @@ use crate::chat::{
     build_prompt,
 };
 use crate::error::Error;
+use crate::sampling::Thinking;
 use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::gguf::Gguf;
 use ember_loaders::image::ImageGrid;
@@ -172,13 +173,17 @@ impl ChatTokenizer {
         AnswerSplitter::new(tags, opened, stops.to_vec())
     }
 
-    /// True if the answer to `prompt` may begin with reasoning: the template knows the tags, and the prompt has not
-    /// closed them already, as it does when thinking is switched off.
-    pub fn thinks(&self, prompt: &Prompt) -> bool {
+    /// The part of reasoning in the answer to `prompt`: it may come when the template knows the tags, and the prompt has
+    /// not closed them already, as it does when thinking is switched off.
+    pub fn thinking(&self, prompt: &Prompt) -> Thinking {
         let (Some(tags), Ok(template), false) = (&self.tags, &self.template, prompt.is_raw) else {
-            return false;
+            return Thinking::Unknown;
         };
         let known = [&tags.open, &tags.close].iter().any(|tag| template.source().contains(*tag));
-        known && !prompt.text.trim_end().ends_with(&tags.close)
+        match (known, prompt.text.trim_end().ends_with(&tags.close)) {
+            (false, _) => Thinking::Unknown,
+            (true, false) => Thinking::On,
+            (true, true) => Thinking::Off,
+        }
     }
 }

@@ -3,7 +3,7 @@ use crate::chat::{ImagePromptError, MessageError, PromptError, TemplateError};
 use crate::device::BackendError;
 use crate::engine::EngineError;
 use crate::sampling::{ParamError, SamplingError};
-use ember_loaders::checkpoint::CheckpointError;
+use ember_loaders::checkpoint::{CheckpointError, ContextLimit};
 use ember_loaders::gguf::GgufError;
 use ember_loaders::image::ImageError;
 use ember_loaders::tokenizer::TokenizerError;
@@ -59,6 +59,14 @@ pub enum Error {
     /// A sampling setting is outside its range.
     #[error(transparent)]
     Setting(#[from] ParamError),
+    /// A sampling setting of the model's file is outside its range.
+    #[error("{}: {setting}", path.display())]
+    FileSetting {
+        /// The GGUF file, or generation_config.json.
+        path: PathBuf,
+        /// The setting.
+        setting: ParamError,
+    },
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -72,12 +80,12 @@ pub enum Error {
         think: bool,
     },
     /// A context beyond what the model was trained for.
-    #[error("a context of {asked} tokens is beyond the {allowed} that the model allows")]
+    #[error("a context of {asked} tokens is beyond {limit}")]
     ContextTooLarge {
         /// Tokens asked for.
         asked: usize,
-        /// Tokens the model allows.
-        allowed: usize,
+        /// The longest context of the model.
+        limit: ContextLimit,
     },
     /// The prompt does not fit into the context.
     #[error("the prompt has {tokens} tokens and the context holds {context}{}", too_long_for(*.tokens, *.allowed))]

@@ -43,5 +43,5 @@ pub use error::{Error, ProjectorError};
 pub use model::{DEFAULT_CONTEXT, Model, ModelFiles, ModelOptions};
 pub use progress::{OnProgress, Progress, Reporter};
 pub use session::Session;
-pub use settings::{AnswerOptions, AnswerSettings, MAX_TOKENS, MAX_TOKENS_THINKING};
+pub use settings::{AnswerOptions, AnswerSettings};
 pub use vision::{EncodedImages, ImageFile, VisionModel};

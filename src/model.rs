@@ -31,6 +31,9 @@ pub struct ModelOptions {
     pub projector: Option<PathBuf>,
     /// Most tokens of an image: larger ones are scaled down.
     pub image_max_tokens: Option<usize>,
+    /// True to make every step look, part by part, for the first number that is not finite, which an error then names;
+    /// slow.
+    pub check_finite: bool,
     /// Receiver of progress reports.
     pub progress: Reporter,
 }
@@ -59,9 +62,9 @@ impl ModelFiles {
     /// # Errors
     /// [`Error::ContextTooLarge`].
     pub fn of_checkpoint(checkpoint: Checkpoint, options: ModelOptions) -> Result<Self, Error> {
-        let allowed = checkpoint.config().context_length;
+        let limit = checkpoint.config().context_limit();
         match options.context_size {
-            Some(asked) if asked > allowed => Err(Error::ContextTooLarge { asked, allowed }),
+            Some(asked) if asked > limit.tokens() => Err(Error::ContextTooLarge { asked, limit }),
             _ => Ok(Self { checkpoint, options, chat: OnceLock::new(), vision: None }),
         }
     }
@@ -117,7 +120,7 @@ impl ModelFiles {
     /// # Errors
     /// [`Error::PromptTooLong`] for more than the model allows.
     pub fn set_context_size(&mut self, tokens: usize) -> Result<(), Error> {
-        let allowed = self.config().context_length;
+        let allowed = self.config().context_limit().tokens();
         if tokens > allowed {
             return Err(Error::PromptTooLong { tokens, context: allowed, allowed });
         }
@@ -130,7 +133,7 @@ impl ModelFiles {
     /// # Errors
     /// [`Error::PromptTooLong`].
     pub fn check_prompt_fits(&self, tokens: usize) -> Result<(), Error> {
-        let (context, allowed) = (self.context_size(), self.config().context_length);
+        let (context, allowed) = (self.context_size(), self.config().context_limit().tokens());
         if tokens <= context { Ok(()) } else { Err(Error::PromptTooLong { tokens, context, allowed }) }
     }
 
@@ -155,6 +158,7 @@ impl ModelFiles {
         progress.done();
         let loaded = loaded?;
         let mut engine = Engine::new(loaded.runner);
+        engine.set_check_finite(self.options.check_finite);
         if loaded.compiles_kernels {
             let _goes_on = progress.report(Progress::CompilingKernels);
             let warm = engine.warm_up();
@@ -247,8 +251,8 @@ impl Model {
             config.arch,
             files.options.device.backend,
             self.device_name,
-            engine.context_size(),
-            config.context_length,
+            files.context_size(),
+            config.context_limit().tokens(),
             DecimalBytes(engine.runner().kv_bytes() as u64),
             files.options.kv_type,
         )

@@ -1,10 +1,11 @@
 //! A conversation with a model, whose tokens stay cached from turn to turn.
-use crate::answer::{Answer, AnswerResult, Kept, Parts};
+use crate::answer::{Answer, AnswerResult, Kept, Parts, Terms};
 use crate::chat::{ImagePromptError, Message, Prompt};
 use crate::chat_tokenizer::Conversation;
 use crate::engine::{GenerateLimits, Generation, Sequence, Tokens};
 use crate::error::Error;
 use crate::model::Model;
+use crate::sampling::{ResolvedSampling, Thinking};
 use crate::settings::{AnswerOptions, AnswerSettings};
 use crate::vision::ImageFile;
 use serde_json::Value;
@@ -62,6 +63,14 @@ impl<'m> Session<'m> {
     /// The settings in force.
     pub fn settings(&self) -> &AnswerSettings {
         &self.settings
+    }
+
+    /// The sampling settings of the next answer, as far as they do not depend on its message.
+    pub fn sampling(&self) -> ResolvedSampling {
+        let chat = self.model.files.chat().expect("it was opened before the session began");
+        let messages = vec![Message::text("user", "")];
+        let prompt = chat.render(&Conversation { messages, think: self.think, ..Conversation::default() });
+        self.settings.sampling(prompt.map_or(Thinking::Unknown, |prompt| chat.thinking(&prompt)))
     }
 
     /// Changes the settings, from the next answer on.
@@ -176,20 +185,27 @@ fn continue_prompt<'s>(
     }
     let images = files.encode(images)?;
     let text = files.chat()?;
-    let max_tokens = settings.options.max_tokens(text.thinks(prompt));
-    let limits = GenerateLimits { max_tokens, end_tokens: text.tokenizer().eog().to_vec() };
+    let AnswerOptions { max_tokens, no_loop_check, .. } = settings.options;
+    let limits = GenerateLimits {
+        context: Some(files.context_size()),
+        max_tokens,
+        end_tokens: text.tokenizer().eog().to_vec(),
+        no_loop_check,
+    };
     let spans = images.at(&prompt.image_starts);
     let tokens = Tokens { ids: &prompt.ids, images: &spans };
     let generation = Generation::start(engine, sequence, tokens, limits)?;
+    let thinking = text.thinking(prompt);
+    let splitter = text.splitter(prompt, &settings.options.stop);
+    let sampling = settings.sampling(thinking);
     let parts = Parts {
         engine,
         sequence,
-        sampler: &mut settings.sampler,
+        sampler: settings.sampler(thinking),
         tokenizer: text.tokenizer(),
         progress: files.progress(),
     };
-    let splitter = text.splitter(prompt, &settings.options.stop);
-    Ok(Answer::new(parts, generation, splitter, images, max_tokens, kept))
+    Ok(Answer::new(parts, generation, splitter, images, Terms { max_tokens, sampling }, kept))
 }
 
 impl Drop for Session<'_> {

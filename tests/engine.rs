@@ -49,6 +49,8 @@ impl Runner for Counting {
         3
     }
 
+    fn set_check_finite(&mut self, _: bool) {}
+
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
         batch.validate(VOCAB as usize, self.config.hidden_size, BLOCK, self.n_blocks * BLOCK)?;
         self.batches.borrow_mut().push(batch.clone());
@@ -84,7 +86,8 @@ fn answer<'a>(
     max_tokens: usize,
     stop_after: usize,
 ) -> Result<Generation, EngineError> {
-    let limits = GenerateLimits { max_tokens, end_tokens: vec![20] };
+    let limits =
+        GenerateLimits { max_tokens: Some(max_tokens), end_tokens: vec![20], ..GenerateLimits::default() };
     let mut sampler = Sampler::new(SamplingParams::default()).expect("greedy is valid");
     let mut generation = Generation::start(engine, sequence, prompt, limits)?;
     loop {
@@ -163,7 +166,7 @@ fn greedy_answers_ask_for_one_token_and_penalties_for_all_logits() {
     for (params, picks) in [(params(1.0), 1), (params(1.1), 0)] {
         let (mut engine, batches) = engine(8);
         let mut sampler = Sampler::new(params).expect("valid settings");
-        let limits = GenerateLimits { max_tokens: 3, end_tokens: Vec::new() };
+        let limits = GenerateLimits { max_tokens: Some(3), ..GenerateLimits::default() };
         let mut sequence = Sequence::default();
         let mut answer = Generation::start(&mut engine, &mut sequence, &[1, 2], limits).expect("it fits");
         answer.run(&mut engine, &mut sequence, &mut sampler).expect("it fits");

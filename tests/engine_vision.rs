@@ -176,7 +176,7 @@ fn the_same_prompt_with_another_image_of_the_same_size_gives_the_other_images_lo
     // One conversation: what is cached of the first prompt serves the second up to the image.
     let mut sequence = Sequence::default();
     let mut sampler = Sampler::new(SamplingParams::default()).expect("greedy is valid");
-    let limits = GenerateLimits { max_tokens: 1, end_tokens: Vec::new() };
+    let limits = GenerateLimits { max_tokens: Some(1), ..GenerateLimits::default() };
     for (images, cached) in [(&first, 0), (&second, 4), (&first, 4), (&first, ids.len() - 1)] {
         let prompt = Tokens { ids: &ids, images };
         let mut answer =

@@ -124,8 +124,8 @@ fn settings_go_from_the_caller_to_the_file_to_the_default() {
     let mut session =
         model.session(AnswerOptions { sampling, ..limited(3) }).expect("settings within their ranges");
     let result = session.say("one", &[]).expect("it fits").finish().expect("a healthy model");
-    assert_eq!((result.sampling.temperature, result.sampling.seed), (Some(0.5), Some(7)));
-    assert_eq!((result.sampling.top_k, result.max_tokens), (Some(0), 3));
+    assert_eq!(result.sampling.to_string(), "temperature 0.5 (request), seed 7");
+    assert_eq!((result.sampling.params.top_k, result.max_tokens), (0, Some(3)));
     let wrong = SamplingOptions { temperature: Some(-1.0), ..SamplingOptions::default() };
     let error = session.set_options(AnswerOptions { sampling: wrong, ..AnswerOptions::default() });
     assert!(matches!(error, Err(Error::Setting(_))));

@@ -3,17 +3,27 @@
 use ember::sampling::{ResolvedSampling, Sampler, SamplingError, SamplingOptions, SamplingParams, Source};
 use ember_loaders::gguf::Metadata;
 
-fn sample(params: SamplingParams, logits: &[f32], history: &[u32]) -> Result<u32, SamplingError> {
-    Sampler::new(params).unwrap().sample(&mut logits.to_vec(), history)
+/// The token after the answer so far, of no prompt.
+fn sample(params: SamplingParams, logits: &[f32], generated: &[u32]) -> Result<u32, SamplingError> {
+    sample_after(params, logits, &[], generated)
 }
 
-/// Number of times that each token is drawn in 20000 tries.
-fn frequencies(params: SamplingParams, probabilities: &[f32], history: &[u32]) -> Vec<f64> {
+fn sample_after(
+    params: SamplingParams,
+    logits: &[f32],
+    prompt: &[u32],
+    generated: &[u32],
+) -> Result<u32, SamplingError> {
+    Sampler::new(params).unwrap().sample(&mut logits.to_vec(), prompt, generated)
+}
+
+/// Number of times that each token is drawn in 20000 tries after the answer so far.
+fn frequencies(params: SamplingParams, probabilities: &[f32], generated: &[u32]) -> Vec<f64> {
     let mut sampler = Sampler::new(SamplingParams { seed: Some(7), ..params }).unwrap();
     let mut counts = vec![0.0; probabilities.len()];
     for _ in 0..20_000 {
         let mut logits: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
-        counts[sampler.sample(&mut logits, history).unwrap() as usize] += 1.0 / 20_000.0;
+        counts[sampler.sample(&mut logits, &[], generated).unwrap() as usize] += 1.0 / 20_000.0;
     }
     counts
 }
@@ -79,19 +89,47 @@ fn penalties_count_recent_tokens() {
 }
 
 #[test]
-fn the_window_bounds_the_penalties() {
-    let logits = [2.0, 1.9, 0.0];
+fn the_window_bounds_the_repeat_penalty() {
+    let logits = [2.0, 1.9, 0.1];
     let penal =
-        |repeat_last_n| SamplingParams { presence_penalty: 1.0, repeat_last_n, ..SamplingParams::default() };
-    assert_eq!(sample(penal(2), &logits, &[0, 2, 2]), Ok(0), "token 0 is out of the window");
-    assert_eq!(sample(penal(3), &logits, &[0, 2, 2]), Ok(1));
-    assert_eq!(sample(penal(-1), &logits, &[0, 2, 2]), Ok(1));
-    assert_eq!(sample(penal(0), &logits, &[0, 2, 2]), Ok(0));
-    assert_eq!(
-        sample(penal(-1), &logits, &[900_000]),
-        Ok(0),
-        "a placeholder beyond the vocabulary has no logit"
-    );
+        |repeat_last_n| SamplingParams { repeat_penalty: 2.0, repeat_last_n, ..SamplingParams::default() };
+    // The last three tokens are 0, 2, 2, wherever the answer begins.
+    for begin in 0..=3 {
+        let (prompt, generated) = [0, 2, 2].split_at(begin);
+        let sample = |repeat_last_n| sample_after(penal(repeat_last_n), &logits, prompt, generated);
+        assert_eq!(sample(2), Ok(0), "token 0 is out of the window, {begin} tokens are the prompt's");
+        assert_eq!(sample(3), Ok(1));
+        assert_eq!(sample(-1), Ok(1));
+        assert_eq!(sample(0), Ok(0));
+    }
+    let placeholder = sample_after(penal(-1), &logits, &[900_000], &[]);
+    assert_eq!(placeholder, Ok(0), "a placeholder beyond the vocabulary has no logit");
+}
+
+/// OpenAI's definition: every token that the answer holds, however long ago, and no other.
+#[test]
+fn presence_and_frequency_penalties_count_the_answer_alone() {
+    let logits = [2.0, 1.9, 0.0];
+    for (presence_penalty, frequency_penalty) in [(1.0, 0.0), (0.0, 1.0)] {
+        // The window is the repeat penalty's.
+        let params = SamplingParams {
+            presence_penalty,
+            frequency_penalty,
+            repeat_last_n: 1,
+            ..SamplingParams::default()
+        };
+        let sample = |prompt: &[u32], generated: &[u32]| {
+            sample_after(params.clone(), &logits, prompt, generated).unwrap()
+        };
+        assert_eq!(sample(&[0, 0, 0], &[]), 0, "tokens of the prompt are not punished");
+        assert_eq!(sample(&[0, 0, 0], &[2]), 0);
+        assert_eq!(sample(&[], &[0, 2, 2, 2]), 1, "nor are those of the answer forgotten");
+        assert_eq!(sample(&[1], &[0]), 1);
+    }
+    // By the number of times: 2.0 - 2 * 0.04 < 1.95 < 2.0 - 0.04.
+    let params = SamplingParams { frequency_penalty: 0.04, ..SamplingParams::default() };
+    assert_eq!(sample_after(params.clone(), &[2.0, 1.95], &[0, 0], &[0]), Ok(0));
+    assert_eq!(sample_after(params, &[2.0, 1.95], &[], &[0, 0]), Ok(1));
 }
 
 #[test]
@@ -119,7 +157,7 @@ fn broken_logits_are_errors() {
 fn the_same_seed_draws_the_same_tokens() {
     let draw = |seed| {
         let mut sampler = Sampler::new(SamplingParams { seed: Some(seed), ..WARM }).unwrap();
-        (0..50).map(|_| sampler.sample(&mut [0.0; 1000], &[]).unwrap()).collect::<Vec<_>>()
+        (0..50).map(|_| sampler.sample(&mut [0.0; 1000], &[], &[]).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
@@ -152,17 +190,17 @@ fn insane_settings_are_named() {
 }
 
 #[test]
-fn flags_win_over_the_file_and_the_file_over_greedy() {
+fn the_request_wins_over_the_file_and_the_file_over_greedy() {
     let mut metadata = Metadata::new("m.gguf");
     metadata.insert("general.sampling.temp", 0.6_f32);
     metadata.insert("general.sampling.top_k", 20_i32);
     let file = SamplingOptions::from_metadata(&metadata).unwrap();
-    let flags = SamplingOptions { top_k: Some(5), seed: Some(3), ..SamplingOptions::default() };
-    let resolved = ResolvedSampling::new(&[(Source::Flag, &flags), (Source::File, &file)]).unwrap();
+    let request = SamplingOptions { top_k: Some(5), seed: Some(3), ..SamplingOptions::default() };
+    let resolved = ResolvedSampling::new(&[(Source::Request, &request), (Source::File, &file)]).unwrap();
     assert_eq!((resolved.params.temperature, resolved.params.top_k, resolved.params.seed), (0.6, 5, Some(3)));
     assert_eq!(resolved.source("temperature"), Some(Source::File));
     assert_eq!(resolved.source("min_p"), Some(Source::Default));
-    assert_eq!(resolved.to_string(), "temperature 0.6 (file), top_k 5 (flag)");
+    assert_eq!(resolved.to_string(), "temperature 0.6 (file), top_k 5 (request), seed 3");
     let greedy = ResolvedSampling::new(&[]).unwrap();
     assert_eq!(greedy.params, SamplingParams::default());
     assert_eq!(greedy.to_string(), "greedy (default)");
@@ -186,7 +224,7 @@ fn the_likeliest_tokens_decide_as_all_logits_do() {
         likeliest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         likeliest.truncate(k);
         for _ in 0..200 {
-            let expected = full.sample(&mut logits.clone(), &[]);
+            let expected = full.sample(&mut logits.clone(), &[], &[]);
             assert_eq!(few.sample_likeliest(&likeliest), expected, "{params:?}");
         }
     }

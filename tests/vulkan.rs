@@ -38,7 +38,7 @@ fn smollm2_agrees_with_the_cpu() {
     let prompt = "One, two, three, four, five, six, seven, eight, nine,";
     let prompt = tokenizer.encode(prompt, SpecialTokens::Parse).expect("plain text");
     let mut cpu = engine(&checkpoint, BackendKind::Ndarray);
-    let limits = GenerateLimits { max_tokens: TOKENS, end_tokens: Vec::new() };
+    let limits = GenerateLimits { max_tokens: Some(TOKENS), ..GenerateLimits::default() };
     let mut sampler = Sampler::new(SamplingParams::default()).expect("greedy");
     let mut sequence = Sequence::default();
     let mut generation = Generation::start(&mut cpu, &mut sequence, &prompt, limits).expect("it fits");

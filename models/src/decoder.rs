@@ -9,6 +9,7 @@
 //! ```
 use crate::backend::Backend;
 use crate::batch::Batch;
+use crate::check_finite;
 use crate::error::ModelError;
 use crate::kv_cache::KvCache;
 use crate::layers::rope::Rope;
@@ -150,7 +151,22 @@ impl<B: Backend> Decoder<B> {
         cache: &mut KvCache,
         device: &B::Device,
     ) -> Result<StepOutput<B>, ModelError> {
-        B::guard(device, || self.step_on(batch, cache, device))
+        self.step_checked(batch, cache, device, false)
+    }
+
+    /// [`step`](Self::step); with `check_finite` the hidden states are read back after each half of a layer, and keys and
+    /// values before they are stored, and the first number that is not finite ends the step.
+    ///
+    /// # Errors
+    /// [`ModelError::BreakDown`], and as [`step`](Self::step).
+    pub fn step_checked(
+        &self,
+        batch: &Batch,
+        cache: &mut KvCache,
+        device: &B::Device,
+        check_finite: bool,
+    ) -> Result<StepOutput<B>, ModelError> {
+        B::guard(device, || self.step_on(batch, cache, device, check_finite))
     }
 
     fn step_on(
@@ -158,6 +174,7 @@ impl<B: Backend> Decoder<B> {
         batch: &Batch,
         cache: &mut KvCache,
         device: &B::Device,
+        check_finite: bool,
     ) -> Result<StepOutput<B>, ModelError> {
         let config = &self.config;
         batch.validate(config.vocab_size, config.hidden_size, cache.layout().block_len, cache.n_slots())?;
@@ -165,7 +182,11 @@ impl<B: Backend> Decoder<B> {
         let query_scale = self.query_scale(&batch.positions);
         let (slots, sequences) = (&batch.slots, &batch.sequences);
         let step = Step::over_pages(rope, query_scale, slots, sequences, cache.layout(), device)?;
-        let x = Block::forward_all(&self.blk, self.embed(batch, device), &step, Some(cache));
+        let x = self.embed(batch, device);
+        let x = match check_finite {
+            true => check_finite::forward_all(&self.blk, x, batch, &step, cache)?,
+            false => Block::forward_all(&self.blk, x, &step, Some(cache)),
+        };
         let wanted = |rows: &[u32]| {
             let ids: Vec<i64> = rows.iter().map(|&row| i64::from(row)).collect();
             let ids = Tensor::<B, 1, Int>::from_data(TensorData::new(ids, [rows.len()]), device);

@@ -1,4 +1,5 @@
 //! Errors between a checkpoint and logits.
+use crate::check_finite::StepPart;
 use ember_loaders::checkpoint::{Arch, Checkpoint, CheckpointError};
 use thiserror::Error;
 
@@ -32,6 +33,21 @@ pub enum ModelError {
     NotFinite {
         /// The offending value.
         value: f32,
+        /// Rotary position of the row.
+        position: usize,
+    },
+    /// A checked step found where its numbers break down.
+    #[error(
+        "{part}: the first value that is not finite there is {value}, in row {row} of the step (token position \
+         {position}); the file is damaged or its values overflow"
+    )]
+    BreakDown {
+        /// The first part with such a value.
+        part: StepPart,
+        /// The value; one for the KV cache as it was before it was rounded to the cache's type.
+        value: f32,
+        /// Row of the batch.
+        row: usize,
         /// Rotary position of the row.
         position: usize,
     },

@@ -21,6 +21,7 @@
 //! ```
 pub mod backend;
 pub mod batch;
+mod check_finite;
 pub mod decoder;
 pub mod encoder;
 pub mod error;
@@ -39,6 +40,7 @@ pub mod text_model;
 pub mod weights;
 
 pub use batch::{Batch, EmbeddingRows, SequenceRows};
+pub use check_finite::StepPart;
 pub use decoder::{Decoder, StepOutput};
 pub use ember_formats::{KvLayout, KvType};
 pub use ember_kernels_cpu::pool::{SetThreadsError, global as cpu_pool, set_threads as set_cpu_threads};

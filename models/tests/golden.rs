@@ -15,6 +15,11 @@ use std::panic::catch_unwind;
 type B = NdArray;
 
 #[test]
+fn a_checked_step_computes_the_same() {
+    golden::a_checked_step_computes_the_same::<B>();
+}
+
+#[test]
 fn f32_logits_equal_the_reference() {
     golden::f32_logits_equal_the_reference::<B>();
 }

@@ -37,6 +37,11 @@ fn operations_equal_their_definitions() {
 }
 
 #[test]
+fn a_checked_step_computes_the_same() {
+    golden::a_checked_step_computes_the_same::<B>();
+}
+
+#[test]
 fn f32_logits_equal_the_reference() {
     golden::f32_logits_equal_the_reference::<B>();
 }

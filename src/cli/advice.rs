@@ -1,6 +1,8 @@
 //! Flags that help against the library's errors.
 use ember::device::{BackendError, DeviceError};
+use ember::engine::EngineError;
 use ember::{Error, ProjectorError};
+use ember_models::ModelError;
 
 /// The flag that helps against an error, and its use.
 pub fn of(error: &Error) -> Option<String> {
@@ -15,6 +17,17 @@ pub fn of(error: &Error) -> Option<String> {
             | ProjectorError::SeveralFit { .. },
         ) => Some("name one with --mmproj".to_owned()),
         Error::Backend(error) => of_backend(error),
+        Error::Engine(error) => of_engine(error),
+        _ => None,
+    }
+}
+
+/// The flag that helps against an error of the engine.
+pub fn of_engine(error: &EngineError) -> Option<String> {
+    match error {
+        EngineError::Model(ModelError::NotFinite { .. }) => {
+            Some("--check-finite names the layer where it begins".to_owned())
+        }
         _ => None,
     }
 }

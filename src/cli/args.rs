@@ -59,6 +59,15 @@ pub struct ContextArgs {
     pub kv_cache_dtype: KvType,
 }
 
+/// Checks of a model's numbers.
+#[derive(Args, Clone, Copy)]
+#[command(next_help_heading = "Device")]
+pub struct CheckArgs {
+    /// Look at all numbers of every step, layer by layer, and name the first place with one that is not finite; slow
+    #[arg(long)]
+    pub check_finite: bool,
+}
+
 /// The choices that these flags make about a model.
 pub fn model_options(device: DeviceArgs, context: &ContextArgs, projector: ProjectorArgs) -> ModelOptions {
     ModelOptions {
@@ -67,6 +76,7 @@ pub fn model_options(device: DeviceArgs, context: &ContextArgs, projector: Proje
         kv_type: context.kv_cache_dtype,
         projector: projector.mmproj,
         image_max_tokens: projector.image_max_tokens,
+        check_finite: false,
         progress: progress::reporter(),
     }
 }

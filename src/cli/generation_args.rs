@@ -9,13 +9,14 @@ use ember::sampling::SamplingOptions;
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Generation")]
 pub struct GenerationArgs {
-    /// Tokens to generate at most [default: 100; 1000 when the model thinks]
+    /// Tokens to generate at most; an answer that is cut says so [default: what is left of the context]
     #[arg(long, value_name = "N", value_parser = positive)]
     max_tokens: Option<usize>,
     /// End the answer before this text (repeatable)
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     stop: Vec<String>,
-    /// Temperature; 0 always picks the likeliest token [default: the model file's, or 0]
+    /// Temperature; 0 always picks the likeliest token [default: the model file's, else its card's (Qwen3), else 0; so for
+    /// the other sampling flags]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temp: Option<f32>,
     /// Choose among the K likeliest tokens only; 0 is off
@@ -30,21 +31,24 @@ pub struct GenerationArgs {
     /// Locally typical sampling with mass P; 1 is off
     #[arg(long, value_name = "P")]
     typical: Option<f32>,
-    /// Divide the logits of recent tokens by R; 1 is off
+    /// Divide the logits of recent tokens, of the prompt too, by R; 1 is off
     #[arg(long, value_name = "R")]
     repeat_penalty: Option<f32>,
-    /// Number of recent tokens that the penalties see; 0 is off, -1 is all [default: 64]
+    /// Number of recent tokens that the repeat penalty sees; 0 is off, -1 is all [default: 64]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     repeat_last_n: Option<i32>,
-    /// Subtract P from the logits of recent tokens
+    /// Subtract P from the logits of tokens that the answer so far holds (the prompt does not count, reasoning does)
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// Subtract P from the logits of recent tokens for each time they occurred
+    /// Subtract P from the logits of tokens of the answer so far for each time they occur in it
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
     /// Add BIAS to the logit of token ID (repeatable)
     #[arg(long, value_name = "ID:BIAS", value_parser = logit_bias)]
     logit_bias: Vec<(u32, f32)>,
+    /// Let an answer go on that repeats the same cycle of at most 64 tokens for 1024 tokens, where it would be ended
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    no_loop_check: Option<bool>,
     /// Seed of the random choice; the same seed gives the same text
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
@@ -83,6 +87,7 @@ impl GenerationArgs {
             },
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
+            no_loop_check: self.no_loop_check.unwrap_or(false),
         }
     }
 }
@@ -111,6 +116,10 @@ mod tests {
         assert_eq!(args.with("stop", "x y").unwrap().stop, ["x y"]);
         assert_eq!(args.with("presence-penalty", "-1.5").unwrap().presence_penalty, Some(-1.5));
         assert_eq!(args.with("logit-bias", "7:-2").unwrap().logit_bias, [(7, -2.0)]);
+        let unchecked = args.with("no-loop-check", "true").unwrap();
+        assert!(unchecked.options().no_loop_check && !args.options().no_loop_check);
+        assert!(unchecked.with("top-k", "1").unwrap().options().no_loop_check);
+        assert!(!unchecked.with("no-loop-check", "false").unwrap().options().no_loop_check);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `ember logits`: the model's raw output for every position, as a safetensors file.
-use super::args::{ContextArgs, DeviceArgs, ModelArg, kv_type, model_options};
+use super::args::{CheckArgs, ContextArgs, DeviceArgs, ModelArg, kv_type, model_options};
 use super::detokenize::parse_ids;
 use super::image_args::ImageArgs;
 use super::interrupt::Listener;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use ember::chat::Prompt;
 use ember::device::KvType;
 use ember::engine::{Engine, Sequence, Tokens, Wanted};
-use ember::{Error, ImageFile, ModelFiles};
+use ember::{Error, ImageFile, ModelFiles, ModelOptions};
 use ember_loaders::gguf::OutputFile;
 use ember_loaders::image::ImageGrid;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,8 @@ pub struct Args {
     /// Element type of the KV cache
     #[arg(long, value_parser = kv_type(), value_name = "TYPE", default_value_t = KvType::F32, help_heading = "Device")]
     kv_cache_dtype: KvType,
+    #[command(flatten)]
+    check: CheckArgs,
 }
 
 #[derive(clap::Args)]
@@ -63,7 +65,10 @@ struct InputArgs {
 /// Runs the model and writes the file.
 pub fn run(args: Args) -> Result<Outcome> {
     let context = ContextArgs { ctx_size: None, kv_cache_dtype: args.kv_cache_dtype };
-    let options = model_options(args.device, &context, args.images.projector);
+    let options = ModelOptions {
+        check_finite: args.check.check_finite,
+        ..model_options(args.device, &context, args.images.projector)
+    };
     let mut files = ModelFiles::open(&args.model.model, options)?;
     let images = model::read_images(&mut files, &args.images.images)?;
     let prompt = args.input.read(&files, &images)?;

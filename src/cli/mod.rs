@@ -125,7 +125,10 @@ fn with_advice(error: &anyhow::Error) -> String {
     let text = chain_text(error);
     let of_cause = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref() {
         Some(error) => advice::of(error),
-        None => cause.downcast_ref().and_then(advice::of_backend),
+        None => cause
+            .downcast_ref()
+            .and_then(advice::of_backend)
+            .or_else(|| cause.downcast_ref().and_then(advice::of_engine)),
     };
     let advice = error.chain().find_map(of_cause);
     match advice {

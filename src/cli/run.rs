@@ -1,5 +1,7 @@
 //! `ember run`: one prompt, one answer.
-use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options, read_piped_stdin, read_text};
+use super::args::{
+    CheckArgs, ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options, read_piped_stdin, read_text,
+};
 use super::generation_args::GenerationArgs;
 use super::image_args::ImageArgs;
 use super::output::{self, AnswerWriter};
@@ -8,7 +10,7 @@ use super::statistics::{self, AnswerJson};
 use super::{Outcome, model, turn, usage_error};
 use anyhow::{Result, ensure};
 use ember::chat::Prompt;
-use ember::{AnswerOptions, Conversation, Ending, ImageFile, Message, Model, ModelFiles};
+use ember::{AnswerOptions, Conversation, Ending, ImageFile, Message, Model, ModelFiles, ModelOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +41,8 @@ pub struct Args {
     raw: bool,
     #[command(flatten)]
     think: ThinkArgs,
-    /// Print one JSON object instead of streaming: text, reasoning, finish_reason, token counts, timings
+    /// Print one JSON object instead of streaming: text, reasoning, finish_reason (stop, length, repetition or
+    /// interrupted), limit (the one that cut it), token counts, sampling settings and their sources, timings
     #[arg(long)]
     json: bool,
     /// Print the rendered prompt and its token ids, and run nothing
@@ -53,6 +56,8 @@ pub struct Args {
     device: DeviceArgs,
     #[command(flatten)]
     context: ContextArgs,
+    #[command(flatten)]
+    check: CheckArgs,
 }
 
 #[derive(clap::Args)]
@@ -106,10 +111,11 @@ pub fn run(args: Args) -> Result<Outcome> {
     let default = default_prompt(args.images.images.len()).filter(|_| !args.raw);
     let text = args.prompt.read(default)?;
     let options = args.generation.options();
-    let mut files = ModelFiles::open(
-        &args.model.model,
-        model_options(args.device, &args.context, args.images.projector),
-    )?;
+    let model_options = ModelOptions {
+        check_finite: args.check.check_finite,
+        ..model_options(args.device, &args.context, args.images.projector)
+    };
+    let mut files = ModelFiles::open(&args.model.model, model_options)?;
     // A mistake in the settings comes to light before anything is loaded.
     options.clone().resolve(files.checkpoint())?;
     let images = model::read_images(&mut files, &args.images.images)?;
@@ -140,14 +146,13 @@ fn answer(
 ) -> Result<Outcome> {
     let load_time = model.load_time();
     let mut session = model.session(options)?;
-    let description = session.settings().description();
     let mut writer = AnswerWriter::new();
     let shown = turn::show(|| session.complete(prompt, images), (!json).then_some(&mut writer))?;
     let Some(result) = shown else { return Ok(Outcome::Interrupted) };
     if json {
         output::json_line(&mut io::stdout().lock(), &AnswerJson::new(&result, load_time))?;
     }
-    eprintln!("{}", statistics::text(&result, &description));
+    eprintln!("{}", statistics::text(&result));
     Ok(if result.ending == Ending::Cancelled { Outcome::Interrupted } else { Outcome::Done })
 }
 

@@ -1,15 +1,20 @@
 //! The generation of a single sequence, step by step.
+use super::loop_check::LoopCheck;
 use super::{Chunk, Engine, EngineError, ImageSpan, RunnerOutput, Sequence, Tokens, Wanted};
 use crate::sampling::Sampler;
 use std::time::{Duration, Instant};
 
 /// The limits of a generation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct GenerateLimits {
+    /// Tokens of prompt and answer together that are in the cache at most; without it as many as the engine holds.
+    pub context: Option<usize>,
     /// Tokens to generate at most.
-    pub max_tokens: usize,
+    pub max_tokens: Option<usize>,
     /// Tokens that end the generation and are not part of it.
     pub end_tokens: Vec<u32>,
+    /// True to go on when the tokens repeat themselves without end.
+    pub no_loop_check: bool,
 }
 
 /// The reason a generation ended.
@@ -21,6 +26,11 @@ pub enum FinishReason {
     MaxTokens,
     /// The context is full.
     ContextFull,
+    /// The same `cycle` tokens were repeated for [`MAX_REPEATED`](super::MAX_REPEATED) tokens.
+    Repetition {
+        /// Length of the shortest such cycle, in tokens.
+        cycle: usize,
+    },
 }
 
 /// One step of a generation.
@@ -51,6 +61,11 @@ pub struct Generation {
     cached_tokens: usize,
     images: Vec<ImageSpan>,
     limits: GenerateLimits,
+    /// Tokens that the cache may hold.
+    context: usize,
+    loop_check: LoopCheck,
+    /// Length of the cycle that the last tokens repeat too often.
+    cycle: Option<usize>,
     /// Result of the last row, until a token is drawn from it.
     output: Option<RunnerOutput>,
     finish_reason: Option<FinishReason>,
@@ -76,8 +91,9 @@ impl Generation {
         if prompt.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
-        if prompt.len() > engine.context_size() {
-            return Err(EngineError::ContextFull { tokens: prompt.len(), context: engine.context_size() });
+        let context = limits.context.unwrap_or(usize::MAX).min(engine.context_size());
+        if prompt.len() > context {
+            return Err(EngineError::ContextFull { tokens: prompt.len(), context });
         }
         if let Some(span) = tokens.images.last().filter(|span| span.end() > prompt.len()) {
             let problem = format!("ends at {}, behind the prompt of {} tokens", span.end(), prompt.len());
@@ -90,7 +106,10 @@ impl Generation {
             prompt_tokens: prompt.len(),
             cached_tokens,
             images: tokens.images.to_vec(),
+            context,
             limits,
+            loop_check: LoopCheck::new(),
+            cycle: None,
             output: None,
             finish_reason: None,
             prefill_time: Duration::ZERO,
@@ -163,12 +182,15 @@ impl Generation {
         sampler: &mut Sampler,
         wanted: Wanted,
     ) -> Result<Step, EngineError> {
-        if self.tokens().len() == self.limits.max_tokens {
+        if let Some(cycle) = self.cycle {
+            return Ok(self.end(FinishReason::Repetition { cycle }));
+        }
+        if Some(self.tokens().len()) == self.limits.max_tokens {
             return Ok(self.end(FinishReason::MaxTokens));
         }
         let mut output = match self.output.take() {
             Some(output) => output,
-            None if sequence.len() == engine.context_size() => {
+            None if sequence.len() == self.context => {
                 return Ok(self.end(FinishReason::ContextFull));
             }
             None => {
@@ -178,12 +200,18 @@ impl Generation {
         };
         let token = match output.likeliest.first() {
             Some(likeliest) => sampler.sample_likeliest(likeliest)?,
-            None => sampler.sample(&mut output.logits, &self.history)?,
+            None => {
+                let (prompt, generated) = self.history.split_at(self.prompt_tokens);
+                sampler.sample(&mut output.logits, prompt, generated)?
+            }
         };
         if self.limits.end_tokens.contains(&token) {
             return Ok(self.end(FinishReason::EndOfGeneration));
         }
         self.history.push(token);
+        if !self.limits.no_loop_check {
+            self.cycle = self.loop_check.push(&self.history[self.prompt_tokens..]);
+        }
         Ok(Step::Token(token))
     }
 
@@ -200,6 +228,11 @@ impl Generation {
     /// The generated tokens, without the end token.
     pub fn tokens(&self) -> &[u32] {
         &self.history[self.prompt_tokens..]
+    }
+
+    /// Number of tokens of prompt and answer together that the cache holds at most.
+    pub fn context_size(&self) -> usize {
+        self.context
     }
 
     /// The reason of the end, once it has come.

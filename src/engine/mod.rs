@@ -4,6 +4,7 @@ mod content;
 mod error;
 mod generate;
 mod image;
+mod loop_check;
 mod prefix_cache;
 pub mod scheduler;
 mod sequence;
@@ -15,6 +16,7 @@ pub use ember_models::{Runner, RunnerOutput};
 pub use error::EngineError;
 pub use generate::{FinishReason, GenerateLimits, Generation, Step};
 pub use image::{EncodedImage, ImageSpan, Tokens};
+pub use loop_check::{LoopCheck, MAX_CYCLE, MAX_REPEATED};
 pub use sequence::Sequence;
 
 use ember_models::Batch;
@@ -75,6 +77,12 @@ impl Engine {
     /// Sets the number of rows of a prefill step; the results do not depend on it.
     pub fn set_prefill_chunk(&mut self, rows: usize) {
         self.prefill_chunk = rows.max(1);
+    }
+
+    /// Makes every step read back the hidden state after each half of a layer, and fail with the place where the first
+    /// value is not finite; slow.
+    pub fn set_check_finite(&mut self, on: bool) {
+        self.runner.set_check_finite(on);
     }
 
     /// Runs a few steps of each kind, so that a device compiles its kernels before the first request.

@@ -1,5 +1,6 @@
 //! Sampling settings, where each came from, and what values are sane.
 
+use ember_loaders::checkpoint::GenerationConfig;
 use ember_loaders::gguf::{GgufError, Metadata};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -15,9 +16,11 @@ pub struct ParamError {
     pub value: String,
     /// The accepted values, in words.
     pub range: &'static str,
+    /// The source of the value, where it is known.
+    pub set_by: Option<Source>,
 }
 
-/// Settings as a flag, a request or a file gives them: any may be absent.
+/// Settings as a request or a file gives them: any may be absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SamplingOptions {
@@ -65,8 +68,30 @@ impl SamplingOptions {
     }
 }
 
+impl From<&GenerationConfig> for SamplingOptions {
+    /// The defaults of a Hugging Face folder, with the meaning that transformers gives them.
+    fn from(config: &GenerationConfig) -> Self {
+        let temperature = match config.do_sample {
+            Some(false) => Some(0.0),
+            Some(true) => config.temperature.or(Some(1.0)),
+            None => config.temperature,
+        };
+        Self {
+            temperature,
+            top_k: config.top_k,
+            top_p: config.top_p,
+            min_p: config.min_p,
+            typical_p: config.typical_p,
+            repeat_penalty: config.repetition_penalty,
+            // It has no window there.
+            repeat_last_n: config.repetition_penalty.map(|_| -1),
+            ..Self::default()
+        }
+    }
+}
+
 /// Complete settings. [`Default`] is greedy: the likeliest token, no penalties.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SamplingParams {
     /// Divides the logits before the draw; 0 takes the likeliest token.
     pub temperature: f32,
@@ -78,13 +103,13 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// Keeps the tokens nearest to the expected surprise that hold this much probability; 1 keeps all.
     pub typical_p: f32,
-    /// Divides the positive and multiplies the negative logits of recent tokens; 1 is off.
+    /// Divides the positive and multiplies the negative logits of the last tokens of prompt and answer; 1 is off.
     pub repeat_penalty: f32,
-    /// Number of recent tokens that the three penalties see; -1 is all, 0 none.
+    /// Number of last tokens that `repeat_penalty` sees; -1 is all, 0 none.
     pub repeat_last_n: i32,
-    /// Subtracted from the logit of each recent token.
+    /// Subtracted from the logit of each token of the answer so far, its reasoning included; the prompt does not count.
     pub presence_penalty: f32,
-    /// Subtracted from the logit of each recent token once per occurrence.
+    /// As `presence_penalty`, once per occurrence.
     pub frequency_penalty: f32,
     /// Added to single tokens' logits; minus infinity bans a token.
     pub logit_bias: Vec<(u32, f32)>,
@@ -122,7 +147,10 @@ impl SamplingParams {
     /// The first setting outside its range.
     pub fn validate(&self) -> Result<(), ParamError> {
         let float = |field, value: f32, ok: fn(f32) -> bool, range| {
-            if ok(value) { Ok(()) } else { Err(ParamError { field, value: value.to_string(), range }) }
+            if ok(value) {
+                return Ok(());
+            }
+            Err(ParamError { field, value: value.to_string(), range, set_by: None })
         };
         let unit = |x| (0.0..=1.0).contains(&x);
         float("temperature", self.temperature, |x| x >= 0.0 && x.is_finite(), "0 (greedy) or more")?;
@@ -134,7 +162,8 @@ impl SamplingParams {
         float("frequency_penalty", self.frequency_penalty, f32::is_finite, "a finite number")?;
         if self.repeat_last_n < -1 {
             let value = self.repeat_last_n.to_string();
-            return Err(ParamError { field: "repeat_last_n", value, range: "-1 (all), 0 (none) or more" });
+            let (field, range) = ("repeat_last_n", "-1 (all), 0 (none) or more");
+            return Err(ParamError { field, value, range, set_by: None });
         }
         for (_, bias) in &self.logit_bias {
             float("logit_bias", *bias, |x| x < f32::INFINITY, "a finite number or minus infinity")?;
@@ -146,31 +175,32 @@ impl SamplingParams {
 /// The source of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The request.
+    /// The caller.
     Request,
-    /// A command-line flag.
-    Flag,
-    /// The model file's `general.sampling.*`.
+    /// The model file's `general.sampling.*`, or the folder's generation_config.json.
     File,
+    /// The card of the model's family: see [`card`](super::card).
+    Card,
     /// Nobody: the built-in value.
     Default,
 }
 
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Source {
+    /// The source's name.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Request => "request",
-            Self::Flag => "flag",
             Self::File => "file",
+            Self::Card => "card",
             Self::Default => "default",
-        })
+        }
     }
 }
 
 /// Settings in force and the source of each. Displays as one line for the statistics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedSampling {
-    /// The settings, within their ranges.
+    /// The settings, within their ranges; in an answer's result the seed is the one that was used.
     pub params: SamplingParams,
     settings: Vec<(&'static str, String, Source)>,
 }
@@ -206,30 +236,43 @@ impl ResolvedSampling {
             logit_bias: pick!(logit_bias, |bias: &Vec<_>| format!("of {} tokens", bias.len())),
             seed: layers.iter().find_map(|(_, layer)| layer.seed),
         };
-        params.validate()?;
-        Ok(Self { params, settings })
+        let resolved = Self { params, settings };
+        match resolved.params.validate() {
+            Ok(()) => Ok(resolved),
+            Err(error) => Err(ParamError { set_by: resolved.source(error.field), ..error }),
+        }
     }
 
     /// The source of the field of that name; `None` for an unknown name.
     pub fn source(&self, field: &str) -> Option<Source> {
         self.settings.iter().find(|(name, ..)| *name == field).map(|(.., source)| *source)
     }
-}
 
-impl fmt::Display for ResolvedSampling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Every field that has a source, with it: all but the seed.
+    pub fn sources(&self) -> impl Iterator<Item = (&'static str, Source)> {
+        self.settings.iter().map(|(name, _, source)| (*name, *source))
+    }
+
+    /// A line for people, with other names for the sources than their own.
+    pub fn describe(&self, source_name: impl Fn(Source) -> &'static str) -> String {
         let greedy = self.params.temperature == 0.0;
         let shown = self.settings.iter().filter(|(name, _, source)| {
             let filter = matches!(*name, "top_k" | "top_p" | "min_p" | "typical_p");
             *name == "temperature" || (*source != Source::Default && !(greedy && filter))
         });
-        for (index, (name, value, source)) in shown.enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            match *name {
-                "temperature" if greedy => write!(f, "{separator}greedy ({source})")?,
-                _ => write!(f, "{separator}{name} {value} ({source})")?,
-            }
-        }
-        Ok(())
+        let mut parts: Vec<String> = shown
+            .map(|(name, value, source)| match *name {
+                "temperature" if greedy => format!("greedy ({})", source_name(*source)),
+                _ => format!("{name} {value} ({})", source_name(*source)),
+            })
+            .collect();
+        parts.extend(self.params.seed.filter(|_| !greedy).map(|seed| format!("seed {seed}")));
+        parts.join(", ")
+    }
+}
+
+impl fmt::Display for ResolvedSampling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe(Source::name))
     }
 }

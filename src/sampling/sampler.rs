@@ -1,7 +1,7 @@
 //! The chain: bias, penalties, top-k, typical, top-p, min-p, temperature, draw.
 
 use super::filters::{self, Candidate};
-use super::params::{ParamError, SamplingOptions, SamplingParams};
+use super::params::{ParamError, SamplingParams};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use thiserror::Error;
@@ -42,7 +42,8 @@ pub struct Sampler {
     seed: u64,
     rng: ChaCha8Rng,
     candidates: Vec<Candidate>,
-    window: Vec<u32>,
+    /// Occurrences of each token of the vocabulary; all zero between uses.
+    counts: Vec<u32>,
 }
 
 impl Sampler {
@@ -52,9 +53,10 @@ impl Sampler {
     /// A setting outside its range.
     pub fn new(params: SamplingParams) -> Result<Self, ParamError> {
         params.validate()?;
-        let seed = params.seed.unwrap_or_else(|| ChaCha8Rng::from_os_rng().next_u64());
+        // Readers of JSON hold numbers as doubles: a seed of 53 bits is the same when it comes back.
+        let seed = params.seed.unwrap_or_else(|| ChaCha8Rng::from_os_rng().next_u64() >> 11);
         let rng = ChaCha8Rng::seed_from_u64(seed);
-        Ok(Self { params, seed, rng, candidates: Vec::new(), window: Vec::new() })
+        Ok(Self { params, seed, rng, candidates: Vec::new(), counts: Vec::new() })
     }
 
     /// The seed in use: the one given, or the one chosen at random.
@@ -67,33 +69,31 @@ impl Sampler {
         &self.params
     }
 
-    /// Every setting in use, with the seed.
-    pub fn in_force(&self) -> SamplingOptions {
-        let params = &self.params;
-        SamplingOptions {
-            temperature: Some(params.temperature),
-            top_k: Some(params.top_k),
-            top_p: Some(params.top_p),
-            min_p: Some(params.min_p),
-            typical_p: Some(params.typical_p),
-            repeat_penalty: Some(params.repeat_penalty),
-            repeat_last_n: Some(params.repeat_last_n),
-            presence_penalty: Some(params.presence_penalty),
-            frequency_penalty: Some(params.frequency_penalty),
-            logit_bias: Some(params.logit_bias.clone()),
-            seed: Some(self.seed),
-        }
+    /// Changes the settings; the random stream goes on, whatever seed they name.
+    ///
+    /// # Errors
+    /// A setting outside its range; the settings then stay.
+    pub fn set_params(&mut self, params: SamplingParams) -> Result<(), ParamError> {
+        params.validate()?;
+        self.params = params;
+        Ok(())
     }
 
-    /// Chooses the next token from `logits` `[vocab]`, which is overwritten; `history` is the prompt and the answer so
-    /// far, oldest first. Minus infinity bans a token.
+    /// Chooses the next token from `logits` `[vocab]`, which is overwritten, after `prompt` and the answer so far,
+    /// `generated`. Minus infinity bans a token.
     ///
     /// # Errors
     /// [`SamplingError`]; never a made-up token.
-    pub fn sample(&mut self, logits: &mut [f32], history: &[u32]) -> Result<u32, SamplingError> {
+    pub fn sample(
+        &mut self,
+        logits: &mut [f32],
+        prompt: &[u32],
+        generated: &[u32],
+    ) -> Result<u32, SamplingError> {
         check_finite(logits)?;
         self.apply_bias(logits)?;
-        self.apply_penalties(logits, history);
+        self.apply_repeat_penalty(logits, prompt, generated);
+        self.apply_answer_penalties(logits, generated);
         let greedy = self.params.temperature == 0.0;
         let best = likeliest(logits).ok_or(SamplingError::NoCandidate)?;
         if greedy {
@@ -147,20 +147,46 @@ impl Sampler {
         Ok(())
     }
 
-    fn apply_penalties(&mut self, logits: &mut [f32], history: &[u32]) {
-        let p = &self.params;
-        if !p.has_penalties() {
+    fn apply_repeat_penalty(&mut self, logits: &mut [f32], prompt: &[u32], generated: &[u32]) {
+        let SamplingParams { repeat_penalty: penalty, repeat_last_n, .. } = self.params;
+        if penalty == 1.0 {
             return;
         }
-        let seen = usize::try_from(p.repeat_last_n).map_or(history.len(), |n| n.min(history.len()));
-        self.window.clear();
-        self.window.extend_from_slice(&history[history.len() - seen..]);
-        self.window.sort_unstable();
-        for run in self.window.chunk_by(|a, b| a == b) {
+        let window = usize::try_from(repeat_last_n).unwrap_or(usize::MAX);
+        let (of_answer, of_prompt) = (window.min(generated.len()), window.saturating_sub(generated.len()));
+        let of_answer = &generated[generated.len() - of_answer..];
+        let of_prompt = &prompt[prompt.len() - of_prompt.min(prompt.len())..];
+        self.for_each_distinct(logits, of_prompt.iter().chain(of_answer), |logit, _| {
+            *logit = if *logit <= 0.0 { *logit * penalty } else { *logit / penalty };
+        });
+    }
+
+    /// The presence and the frequency penalty.
+    fn apply_answer_penalties(&mut self, logits: &mut [f32], generated: &[u32]) {
+        let SamplingParams { presence_penalty: presence, frequency_penalty: frequency, .. } = self.params;
+        if presence != 0.0 || frequency != 0.0 {
+            self.for_each_distinct(logits, generated.iter(), |logit, n| *logit -= n * frequency + presence);
+        }
+    }
+
+    /// Calls `change` once for each of `tokens`, with its logit and the number of times that it occurs.
+    fn for_each_distinct<'a>(
+        &mut self,
+        logits: &mut [f32],
+        tokens: impl Iterator<Item = &'a u32> + Clone,
+        change: impl Fn(&mut f32, f32),
+    ) {
+        self.counts.resize(logits.len(), 0);
+        for &token in tokens.clone() {
             // A prompt may hold image placeholders beyond the vocabulary: they have no logit.
-            let Some(logit) = logits.get_mut(run[0] as usize) else { continue };
-            *logit = if *logit <= 0.0 { *logit * p.repeat_penalty } else { *logit / p.repeat_penalty };
-            *logit -= run.len() as f32 * p.frequency_penalty + p.presence_penalty;
+            if let Some(count) = self.counts.get_mut(token as usize) {
+                *count += 1;
+            }
+        }
+        for &token in tokens {
+            if let Some(count) = self.counts.get_mut(token as usize).filter(|count| **count > 0) {
+                change(&mut logits[token as usize], std::mem::take(count) as f32);
+            }
         }
     }
 

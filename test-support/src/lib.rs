@@ -8,6 +8,7 @@ mod finite;
 mod fixtures;
 mod gguf_file;
 mod reference;
+mod scripted;
 mod tensor_file;
 
 pub use compare::{Real, cosine, distance, lowest_cosine, max_difference, max_relative, max_relative_by_row};
@@ -16,4 +17,5 @@ pub use finite::{BROKEN, assert_broken_alike};
 pub use fixtures::{fixture, read_fixture};
 pub use gguf_file::GgufFile;
 pub use reference::Reference;
+pub use scripted::Scripted;
 pub use tensor_file::{Dtype, TensorFile};

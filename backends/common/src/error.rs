@@ -1,4 +1,5 @@
 //! Errors between a backend and a loaded model.
+use ember_loaders::checkpoint::ContextLimit;
 use ember_models::{ModelError, SetThreadsError};
 use thiserror::Error;
 
@@ -34,12 +35,12 @@ pub enum DeviceError {
     #[error("the context must hold at least 1 token")]
     EmptyContext,
     /// A context beyond what the model was made for.
-    #[error("a context of {asked} tokens is beyond the {limit} that the model allows")]
+    #[error("a context of {asked} tokens is beyond {limit}")]
     ContextTooLarge {
         /// Tokens asked for.
         asked: usize,
-        /// Tokens that the model allows.
-        limit: usize,
+        /// The longest context of the model.
+        limit: ContextLimit,
     },
     /// The number of CPU threads cannot be set.
     #[error(transparent)]

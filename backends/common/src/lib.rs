@@ -74,11 +74,11 @@ pub fn load<B: Backend>(
     progress: Progress<'_>,
 ) -> Result<Box<dyn Runner>, DeviceError> {
     let config = checkpoint.config();
-    let (asked, limit) = (options.context_size, config.context_length);
+    let (asked, limit) = (options.context_size, config.context_limit());
     if asked == 0 {
         return Err(DeviceError::EmptyContext);
     }
-    if asked > limit {
+    if asked > limit.tokens() {
         return Err(DeviceError::ContextTooLarge { asked, limit });
     }
     let cache = KvCache::new::<B>(config, options.kv_type, asked, &device)?;

@@ -5,6 +5,7 @@ use super::error::CheckpointError;
 use super::query_scale::QueryScale;
 use super::rope::RopeConfig;
 use super::tensors::TensorSpec;
+use std::fmt;
 
 /// Hyperparameters, checked: no size is 0, every division is exact, and every tensor has the shape they give.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +28,7 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// Rows of the embedding and of the head.
     pub vocab_size: usize,
-    /// Longest context the model was made for, in tokens.
+    /// Context that the checkpoint states, in tokens; see [`context_limit`](Self::context_limit).
     pub context_length: usize,
     /// Epsilon of every RMSNorm.
     pub norm_eps: f32,
@@ -51,6 +52,11 @@ impl ModelConfig {
     /// Factor of the attention scores.
     pub fn score_scale(&self) -> f32 {
         self.attention_scale.unwrap_or_else(|| 1.0 / (self.head_dim as f32).sqrt())
+    }
+
+    /// The longest context that the model may be given.
+    pub fn context_limit(&self) -> ContextLimit {
+        ContextLimit { stated: self.context_length, yarn: self.rope.yarn_stretch() }
     }
 
     /// Rows of `attn_q.weight` and columns of `attn_output.weight`.
@@ -97,6 +103,44 @@ impl ModelConfig {
             return Ok(());
         };
         Err(CheckpointError::Inconsistent(problem))
+    }
+}
+
+/// The longest context of a model, and what it follows from.
+///
+/// Qwen documents YaRN as a factor over the pretraining's 32768 tokens, beside a context length that still says 40960:
+/// the larger of the two is what the frequencies are made for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ContextLimit {
+    /// The context length that the checkpoint states.
+    pub stated: usize,
+    /// The original context and the factor of YaRN, when the checkpoint has it.
+    pub yarn: Option<(usize, f32)>,
+}
+
+impl ContextLimit {
+    /// The limit.
+    pub fn tokens(&self) -> usize {
+        self.stated.max(self.stretched().unwrap_or(0))
+    }
+
+    fn stretched(&self) -> Option<usize> {
+        let (original, factor) = self.yarn?;
+        Some((original as f64 * f64::from(factor)).min(limits::CONTEXT as f64) as usize)
+    }
+}
+
+impl fmt::Display for ContextLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} that the model allows", self.tokens())?;
+        match (self.yarn, self.stretched()) {
+            (Some((original, factor)), Some(stretched)) => write!(
+                f,
+                " (its context length is {}, and YaRN stretches {original} by {factor} to {stretched})",
+                self.stated
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -56,7 +56,6 @@ fn read_as(
     let n_heads = keys.size("attention.head_count", limits::HEADS)?;
     let hidden_size = keys.size("embedding_length", limits::WIDTH)?;
     let context_length = keys.size("context_length", limits::CONTEXT)?;
-    keys.refuse_sliding_window(context_length)?;
     let head_dim = head_dim(&keys, hidden_size, n_heads)?;
     let rope = RopeConfig {
         dim: keys.opt_size("rope.dimension_count", limits::HEAD_DIM)?.unwrap_or(head_dim),
@@ -85,6 +84,7 @@ fn read_as(
         relabelled_from: (label != arch.name()).then(|| label.to_owned()),
     };
     config.check()?;
+    keys.refuse_sliding_window(config.context_limit().tokens())?;
     let unused = layout::check(&config, inventory)?;
     Ok((config, unused))
 }

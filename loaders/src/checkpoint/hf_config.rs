@@ -29,7 +29,7 @@ pub(super) fn read(
     let n_heads = text.size("num_attention_heads", limits::HEADS)?;
     let hidden_size = text.size("hidden_size", limits::WIDTH)?;
     let context_length = text.size("max_position_embeddings", limits::CONTEXT)?;
-    refuse_foreign_maths(&text, arch, context_length)?;
+    refuse_foreign_activation(&text)?;
     let head_dim = head_dim(&text, arch, hidden_size, n_heads)?;
     let rope = Rope::read(&text, arch, head_dim, context_length)?;
     let config = ModelConfig {
@@ -53,6 +53,7 @@ pub(super) fn read(
         relabelled_from: None,
     };
     config.check()?;
+    refuse_sliding_window(&text, arch, config.context_limit().tokens())?;
     Ok(HfConfig { config, freq_factors: rope.freq_factors })
 }
 
@@ -92,20 +93,24 @@ fn refuse_quantized(root: &Section) -> Result<(), CheckpointError> {
     }
 }
 
-fn refuse_foreign_maths(text: &Section, arch: Arch, context_length: usize) -> Result<(), CheckpointError> {
+fn refuse_foreign_activation(text: &Section) -> Result<(), CheckpointError> {
     match text.opt_str("hidden_act")? {
-        None | Some("silu" | "swish") => {}
+        None | Some("silu" | "swish") => Ok(()),
         Some(other) => {
             let problem = format!("`{other}` is not supported; the accepted architectures use silu");
-            return Err(CheckpointError::bad_value(text.key("hidden_act"), problem));
+            Err(CheckpointError::bad_value(text.key("hidden_act"), problem))
         }
     }
+}
+
+/// Refuses a window shorter than the longest context; a longer one never hides anything.
+fn refuse_sliding_window(text: &Section, arch: Arch, context: usize) -> Result<(), CheckpointError> {
     // Qwen configs name a window that they do not use.
     let windowed = !arch.hf_window_switch() || text.opt_bool("use_sliding_window")? == Some(true);
     match text.opt_size("sliding_window", usize::MAX)? {
-        Some(window) if windowed && window < context_length => {
+        Some(window) if windowed && window < context => {
             let problem = format!(
-                "a window of {window} tokens within a context of {context_length} is not supported; only full \
+                "a window of {window} tokens within a context of {context} is not supported; only full \
                  attention is"
             );
             Err(CheckpointError::bad_value(text.key("sliding_window"), problem))

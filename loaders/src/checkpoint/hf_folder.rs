@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::config::ModelConfig;
 use super::error::CheckpointError;
+use super::generation_config::GenerationConfig;
 use super::hf_config::{self, HfConfig};
 use super::hf_names::{gguf_name, pair_adjacent_rows};
 use super::layout::{self, Inventory};
@@ -27,12 +28,14 @@ const MAX_JSON_BYTES: u64 = 64 << 20;
 pub(super) struct HfFolder {
     tensors: HashMap<String, Stored>,
     freq_factors: Option<Vec<f32>>,
+    generation_config: GenerationConfig,
 }
 
 impl HfFolder {
     /// Opens and checks the folder; returns the hyperparameters and the names of unused tensors with it.
     pub fn open(folder: &Path) -> Result<(Self, ModelConfig, Vec<String>), CheckpointError> {
         let root: Map<String, Value> = read_json(&config_path(folder)?)?;
+        let generation_config = GenerationConfig::read(folder)?;
         let mut tensors = HashMap::new();
         for (name, tensor) in stored_tensors(folder)? {
             let gguf = gguf_name(&name);
@@ -57,7 +60,12 @@ impl HfFolder {
             // A head stored beside the embedding that config.json ties it to is not the model's.
             tensors.remove("output.weight");
         }
-        Ok((Self { tensors, freq_factors }, config, unused))
+        Ok((Self { tensors, freq_factors, generation_config }, config, unused))
+    }
+
+    /// The defaults of answers.
+    pub fn generation_config(&self) -> &GenerationConfig {
+        &self.generation_config
     }
 
     /// The tensor of this GGUF name, its rows in GGUF order.
@@ -194,7 +202,7 @@ fn shard_tensors(
     Ok(tensors)
 }
 
-fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, CheckpointError> {
+pub(super) fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, CheckpointError> {
     let io = |source| CheckpointError::Io { path: path.to_owned(), source };
     let size = File::open(path).and_then(|file| file.metadata()).map_err(io)?.len();
     if size > MAX_JSON_BYTES {

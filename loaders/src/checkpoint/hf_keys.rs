@@ -17,6 +17,11 @@ impl<'a> Section<'a> {
         Self { path: String::new(), object }
     }
 
+    /// The object of a file beside config.json, whose name errors say.
+    pub fn of_file(name: &str, object: &'a Map<String, Value>) -> Self {
+        Self { path: format!("{name}: "), object }
+    }
+
     /// Full path of a key of this section: `text_config.hidden_size`.
     pub fn key(&self, name: &str) -> String {
         format!("{}{name}", self.path)
@@ -41,15 +46,19 @@ impl<'a> Section<'a> {
         self.opt(name, "true or false", Value::as_bool)
     }
 
-    /// A finite number; 0 counts as absent.
-    pub fn opt_nonzero(&self, name: &str) -> Result<Option<f32>, CheckpointError> {
-        let number = self.opt(name, "a number", Value::as_f64)?.map(|value| value as f32);
-        match number {
+    /// A finite number.
+    pub fn opt_f32(&self, name: &str) -> Result<Option<f32>, CheckpointError> {
+        match self.opt(name, "a number", Value::as_f64)?.map(|value| value as f32) {
             Some(value) if !value.is_finite() => {
                 Err(CheckpointError::bad_value(self.key(name), "is too large a number"))
             }
-            value => Ok(value.filter(|value| *value != 0.0)),
+            value => Ok(value),
         }
+    }
+
+    /// A finite number; 0 counts as absent.
+    pub fn opt_nonzero(&self, name: &str) -> Result<Option<f32>, CheckpointError> {
+        Ok(self.opt_f32(name)?.filter(|value| *value != 0.0))
     }
 
     /// A positive number; 0 counts as absent.
@@ -84,7 +93,8 @@ impl<'a> Section<'a> {
         )
     }
 
-    fn opt<T>(
+    /// The value of `name` as `convert` takes it; `expected` says in words what it takes.
+    pub fn opt<T>(
         &self,
         name: &str,
         expected: &str,

@@ -109,12 +109,12 @@ impl<'a> Keys<'a> {
     }
 
     /// Refuses a sliding window that is shorter than the context; a longer one never hides anything.
-    pub fn refuse_sliding_window(&self, context_length: usize) -> Result<(), CheckpointError> {
+    pub fn refuse_sliding_window(&self, context: usize) -> Result<(), CheckpointError> {
         match self.opt_usize("attention.sliding_window")? {
-            Some(window) if window > 0 && window < context_length => Err(CheckpointError::bad_value(
+            Some(window) if window > 0 && window < context => Err(CheckpointError::bad_value(
                 self.key("attention.sliding_window"),
                 format!(
-                    "a window of {window} tokens within a context of {context_length} is not supported; only \
+                    "a window of {window} tokens within a context of {context} is not supported; only \
                      full attention is"
                 ),
             )),

@@ -6,6 +6,7 @@
 mod arch;
 pub(crate) mod config;
 mod error;
+mod generation_config;
 mod gguf_config;
 mod hf_config;
 mod hf_folder;
@@ -23,9 +24,10 @@ mod weight;
 use std::path::{Path, PathBuf};
 
 pub use arch::Arch;
-pub use config::ModelConfig;
+pub use config::{ContextLimit, ModelConfig};
 pub use ember_formats::Pairing;
 pub use error::CheckpointError;
+pub use generation_config::GenerationConfig;
 pub use query_scale::QueryScale;
 pub use rope::{RopeConfig, RopeScaling};
 pub use tensors::{TensorRole, TensorSpec};
@@ -107,6 +109,14 @@ impl Checkpoint {
         match &self.source {
             Source::Gguf(gguf) => Some(gguf),
             Source::Folder(_) => None,
+        }
+    }
+
+    /// generation_config.json of an HF folder; `None` for a GGUF file.
+    pub fn generation_config(&self) -> Option<&GenerationConfig> {
+        match &self.source {
+            Source::Gguf(_) => None,
+            Source::Folder(folder) => Some(folder.generation_config()),
         }
     }
 

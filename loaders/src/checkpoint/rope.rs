@@ -79,6 +79,14 @@ impl RopeConfig {
         (base * f64::from(attn_factor)) as f32
     }
 
+    /// The original context and the factor by which YaRN makes it longer.
+    pub(super) fn yarn_stretch(&self) -> Option<(usize, f32)> {
+        match self.scaling {
+            RopeScaling::Yarn { factor, original_context, .. } => Some((original_context, factor)),
+            RopeScaling::None | RopeScaling::Linear { .. } => None,
+        }
+    }
+
     /// True if every frequency and the magnitude can be computed with.
     pub(super) fn is_finite(&self) -> bool {
         self.magnitude().is_finite() && self.inv_freq(None).iter().all(|frequency| frequency.is_finite())

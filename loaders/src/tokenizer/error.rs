@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::checkpoint::CheckpointError;
 use crate::gguf::GgufError;
 
 /// An error of [`Tokenizer`](super::Tokenizer).
@@ -10,6 +11,9 @@ pub enum TokenizerError {
     /// The GGUF metadata lacks a key or holds it with another type.
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    /// generation_config.json of a folder is malformed.
+    #[error(transparent)]
+    GenerationConfig(#[from] Box<CheckpointError>),
     /// `tokenizer.ggml.model`, or `model.type` of a tokenizer.json, is no kind of BPE that is supported.
     #[error(
         "tokenizer model \"{0}\" is not supported; byte-level BPE is (\"gpt2\" in GGUF files, \"BPE\" in tokenizer.json), \

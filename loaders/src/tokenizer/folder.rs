@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::pre_tokenizer::{DIGIT, GPT2, LLAMA_BPE, PreTokenizer, TEKKEN};
 use super::vocab::{DEFAULT_TEMPLATE, MergePair, split_merge};
 use super::{TokenKind, TokenizerError, Vocab};
+use crate::checkpoint::GenerationConfig;
 
 /// tokenizer.json, as far as it matters here.
 #[derive(Deserialize)]
@@ -94,19 +95,6 @@ struct NamedTemplate {
     template: String,
 }
 
-/// generation_config.json.
-#[derive(Default, Deserialize)]
-struct GenerationConfig {
-    eos_token_id: Option<Ids>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Ids {
-    One(u32),
-    Many(Vec<u32>),
-}
-
 /// Reads the vocabulary of `folder`.
 pub(super) fn read_vocab(folder: &Path) -> Result<Vocab<'static>, TokenizerError> {
     let path = folder.join("tokenizer.json");
@@ -116,7 +104,7 @@ pub(super) fn read_vocab(folder: &Path) -> Result<Vocab<'static>, TokenizerError
         return other::read_vocab(folder);
     }
     let config: TokenizerConfig = read_optional(&folder.join("tokenizer_config.json"))?;
-    let generation: GenerationConfig = read_optional(&folder.join("generation_config.json"))?;
+    let generation = GenerationConfig::read(folder).map_err(Box::new)?;
     let unsupported = |what: String| TokenizerError::Unsupported { path: path.clone(), what };
 
     check_model(&file.model)?;
@@ -139,7 +127,7 @@ pub(super) fn read_vocab(folder: &Path) -> Result<Vocab<'static>, TokenizerError
         merges: file.model.merges.into_iter().enumerate().map(MergeRule::split).collect::<Result<_, _>>()?,
         bos,
         eos,
-        end_of_generation: generation.end_of_generation(),
+        end_of_generation: generation.eos_token_ids,
         chat_templates: chat_templates(folder, config.chat_template)?,
         pre_tokenizer,
         sentencepiece: None,
@@ -288,16 +276,6 @@ fn chat_templates(
         }
     }
     Ok(templates)
-}
-
-impl GenerationConfig {
-    fn end_of_generation(self) -> Vec<u32> {
-        match self.eos_token_id {
-            None => Vec::new(),
-            Some(Ids::One(id)) => vec![id],
-            Some(Ids::Many(ids)) => ids,
-        }
-    }
 }
 
 impl MergeRule {

@@ -58,6 +58,11 @@ impl<B: Backend> Attention<B> {
         step: &Step<'_, B>,
         cache: Option<&mut KvCache>,
     ) -> Tensor<B, 2> {
+        self.mix(self.project(x), layer, step, cache)
+    }
+
+    /// Queries, keys and values of the rows `x`, `[t, hidden]`.
+    pub(crate) fn project(&self, x: Tensor<B, 2>) -> HeadInput<B> {
         let [t, _] = x.dims();
         let layers = [&self.attn_q, &self.attn_k, &self.attn_v];
         let [q, k, v] = Linear::forward_group(layers, x);
@@ -65,7 +70,17 @@ impl<B: Backend> Attention<B> {
             let n = x.dims()[1] / self.head_dim;
             x.reshape([t, n, self.head_dim])
         };
-        let heads = HeadInput { q: heads(q), k: heads(k), v: heads(v), norms: self.head_norms() };
+        HeadInput { q: heads(q), k: heads(k), v: heads(v), norms: self.head_norms() }
+    }
+
+    /// What follows the projections, as in [`forward`](Self::forward).
+    pub(crate) fn mix(
+        &self,
+        heads: HeadInput<B>,
+        layer: usize,
+        step: &Step<'_, B>,
+        cache: Option<&mut KvCache>,
+    ) -> Tensor<B, 2> {
         let mixed = match cache {
             None => {
                 let [q, k, v] = default::rotate(heads, step);
@@ -77,8 +92,8 @@ impl<B: Backend> Attention<B> {
                 B::paged_attention(q, pages, step, self.scale)
             }
         };
-        let width = mixed.dims()[1] * self.head_dim;
-        self.attn_output.forward(mixed.reshape([t, width]))
+        let [t, heads, _] = mixed.dims();
+        self.attn_output.forward(mixed.reshape([t, heads * self.head_dim]))
     }
 
     fn head_norms(&self) -> Option<HeadNorms<B>> {

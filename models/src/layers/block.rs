@@ -72,7 +72,7 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    /// Runs blocks one after the other; each addition of a residual is done with the norm that follows it.
+    /// Runs blocks one after the other.
     ///
     /// # Shapes
     /// `[t, hidden]` to `[t, hidden]`.
@@ -85,21 +85,74 @@ impl<B: Backend> Block<B> {
         step: &Step<'_, B>,
         mut cache: Option<&mut KvCache>,
     ) -> Tensor<B, 2> {
-        assert_eq!(step.has_pages(), cache.is_some(), "a step over pages comes with their cache");
-        let mut residual = x;
-        let mut update: Option<Tensor<B, 2>> = None;
+        let mut x = Residual::new(x);
         for (i, block) in blocks.iter().enumerate() {
-            let (sum, normed) = match update {
-                Some(update) => block.attn_norm.add_forward(residual, update),
-                None => (residual.clone(), block.attn_norm.forward(residual)),
-            };
-            let mixed = block.attention.forward(normed, i, step, cache.as_deref_mut());
-            let (sum, normed) = block.ffn_norm.add_forward(sum, mixed);
-            (residual, update) = (sum, Some(block.mlp.forward(normed)));
+            x = block.attend(x, i, step, cache.as_deref_mut());
+            x = block.feed_forward(x);
         }
-        match update {
-            Some(update) => residual + update,
-            None => residual,
+        x.into_sum()
+    }
+
+    /// The first half, of layer `layer`: `x += attention(attn_norm(x))`.
+    ///
+    /// # Panics
+    /// As [`forward_all`](Self::forward_all).
+    pub fn attend(
+        &self,
+        x: Residual<B>,
+        layer: usize,
+        step: &Step<'_, B>,
+        cache: Option<&mut KvCache>,
+    ) -> Residual<B> {
+        assert_eq!(step.has_pages(), cache.is_some(), "a step over pages comes with their cache");
+        let (sum, normed) = x.normed(&self.attn_norm);
+        Residual { sum, update: Some(self.attention.forward(normed, layer, step, cache)) }
+    }
+
+    /// The first half with `attention` in the place of [`Attention::forward`], over the normalised hidden states.
+    pub(crate) fn attend_with(
+        &self,
+        x: Residual<B>,
+        attention: impl FnOnce(&Attention<B>, Tensor<B, 2>) -> Result<Tensor<B, 2>, ModelError>,
+    ) -> Result<Residual<B>, ModelError> {
+        let (sum, normed) = x.normed(&self.attn_norm);
+        Ok(Residual { sum, update: Some(attention(&self.attention, normed)?) })
+    }
+
+    /// The second half: `x += mlp(ffn_norm(x))`.
+    pub fn feed_forward(&self, x: Residual<B>) -> Residual<B> {
+        let (sum, normed) = x.normed(&self.ffn_norm);
+        Residual { sum, update: Some(self.mlp.forward(normed)) }
+    }
+}
+
+/// The hidden states between two halves of blocks, `[t, hidden]`, whose last addition is still to be done: together with
+/// the norm that follows it.
+#[derive(Clone, Debug)]
+pub struct Residual<B: Backend> {
+    sum: Tensor<B, 2>,
+    update: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Residual<B> {
+    /// Hidden states to which nothing is to be added.
+    pub fn new(x: Tensor<B, 2>) -> Self {
+        Self { sum: x, update: None }
+    }
+
+    /// The hidden states.
+    pub fn into_sum(self) -> Tensor<B, 2> {
+        match self.update {
+            Some(update) => self.sum + update,
+            None => self.sum,
+        }
+    }
+
+    /// The hidden states and their norm.
+    fn normed(self, norm: &RmsNorm<B>) -> (Tensor<B, 2>, Tensor<B, 2>) {
+        match self.update {
+            Some(update) => norm.add_forward(self.sum, update),
+            None => (self.sum.clone(), norm.forward(self.sum)),
         }
     }
 }

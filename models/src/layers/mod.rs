@@ -8,7 +8,7 @@ mod rms_norm;
 pub mod rope;
 
 pub use attention::Attention;
-pub use block::{Block, BlockShape};
+pub use block::{Block, BlockShape, Residual};
 pub use embedding::Embedding;
 pub use linear::Linear;
 pub use mlp::Mlp;

@@ -28,6 +28,22 @@ pub fn paged_logits<B: Backend>(model: &TextModel<B>, reference: &Reference, ty:
     values(output.logits.expect("every row was wanted"))
 }
 
+/// A step that looks for broken numbers gives the bits of one that does not.
+pub fn a_checked_step_computes_the_same<B: Backend>() {
+    for name in ["qwen3-tied/q8_0.gguf", "ministral3/f32.gguf", "qwen2/f32.gguf"] {
+        let (model, device) = (load::<B>(name), Default::default());
+        let mut batch = Batch::single(&[5, 9, 70, 11], 0, &[0], KvCache::BLOCK_LEN);
+        batch.logits_rows = (0..4).collect();
+        let [checked, plain] = [true, false].map(|check| {
+            let mut cache =
+                KvCache::new::<B>(model.config(), KvType::F16, 4, &device).expect("a small cache");
+            let output = model.decoder().step_checked(&batch, &mut cache, &device, check);
+            values(output.expect("a healthy model").logits.expect("every row was wanted"))
+        });
+        assert_eq!(checked, plain, "{name}");
+    }
+}
+
 /// Largest over the positions of max|Δ| / max|logit|.
 pub fn worst_position(logits: &[f32], reference: &Reference) -> f64 {
     max_relative_by_row(logits, &reference.logits, reference.vocab())

@@ -2,14 +2,14 @@
 //! that bounds prefill.
 mod measure;
 
-use super::args::{ContextArgs, DeviceArgs, ModelArg, model_options, positive};
+use super::args::{CheckArgs, ContextArgs, DeviceArgs, ModelArg, model_options, positive};
 use super::image_args::ProjectorArgs;
 use super::output::json_line;
 use super::{Outcome, model, usage_error};
 use anyhow::Result;
 use clap::ValueEnum;
-use ember::ModelFiles;
 use ember::device;
+use ember::{ModelFiles, ModelOptions};
 use ember_loaders::checkpoint::ModelConfig;
 use measure::{Probe, measure, needed_context};
 use serde::Serialize;
@@ -57,6 +57,8 @@ pub struct Args {
     device: DeviceArgs,
     #[command(flatten)]
     context: ContextArgs,
+    #[command(flatten)]
+    check: CheckArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -107,7 +109,10 @@ struct Report {
 /// Measures and prints the report.
 pub fn run(args: Args) -> Result<Outcome> {
     let started = Instant::now();
-    let options = model_options(args.device, &args.context, ProjectorArgs::default());
+    let options = ModelOptions {
+        check_finite: args.check.check_finite,
+        ..model_options(args.device, &args.context, ProjectorArgs::default())
+    };
     let mut files = ModelFiles::open(&args.model.model, options)?;
     if args.prompt_tokens.max(args.generate_tokens) == 0 {
         return Err(usage_error("bench", "nothing to measure: -p and -n are both 0"));

@@ -3,13 +3,13 @@ mod command;
 mod input;
 mod terminal;
 
-use super::args::{ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options};
+use super::args::{CheckArgs, ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options};
 use super::generation_args::GenerationArgs;
 use super::image_args::ImageArgs;
 use super::{Outcome, model, output};
 use anyhow::Result;
 use command::Input;
-use ember::ModelFiles;
+use ember::{ModelFiles, ModelOptions};
 use input::{Entry, LineReader};
 use std::io::{IsTerminal, stdin};
 use terminal::{AfterCommand, Terminal};
@@ -42,12 +42,17 @@ pub struct Args {
     device: DeviceArgs,
     #[command(flatten)]
     context: ContextArgs,
+    #[command(flatten)]
+    check: CheckArgs,
 }
 
 /// Talks until the user leaves.
 pub fn run(args: Args) -> Result<Outcome> {
     let is_projector_named = args.images.projector.mmproj.is_some();
-    let options = model_options(args.device, &args.context, args.images.projector);
+    let options = ModelOptions {
+        check_finite: args.check.check_finite,
+        ..model_options(args.device, &args.context, args.images.projector)
+    };
     let mut files = ModelFiles::open(&args.model.model, options)?;
     // Mistakes come to light before anything is loaded.
     files.chat()?.template()?;

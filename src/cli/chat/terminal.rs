@@ -157,12 +157,12 @@ impl<'m> Terminal<'m> {
     }
 
     fn show_settings(&self) {
-        let settings = self.session.settings();
-        eprintln!("sampling: {}", settings.description());
-        let AnswerOptions { stop, .. } = &settings.options;
-        let (plain, thinking) = (settings.options.max_tokens(false), settings.options.max_tokens(true));
-        let thinking = if thinking == plain { String::new() } else { format!(" ({thinking} with thinking)") };
-        eprintln!("max-tokens: {plain}{thinking}");
+        eprintln!("sampling: {}", self.session.sampling().describe(statistics::source_name));
+        let AnswerOptions { stop, max_tokens, .. } = &self.session.settings().options;
+        match max_tokens {
+            Some(max_tokens) => eprintln!("max-tokens: {max_tokens}"),
+            None => eprintln!("max-tokens: what is left of the context"),
+        }
         eprintln!("stop: {stop:?}");
     }
 
@@ -198,5 +198,8 @@ fn show<'a>(start: impl FnOnce() -> Result<Answer<'a>, Error>) -> Result<bool> {
     };
     let Some(result) = shown else { return Ok(false) };
     eprintln!("{}", output::dim(&statistics::line(&result)));
+    if let Some(warning) = statistics::warning(&result) {
+        eprintln!("{warning}");
+    }
     Ok(!result.is_nothing())
 }

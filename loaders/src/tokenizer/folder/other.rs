@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{GenerationConfig, TokenText, TokenizerConfig, chat_templates, present, read, read_optional};
+use super::{TokenText, TokenizerConfig, chat_templates, present, read, read_optional};
+use crate::checkpoint::GenerationConfig;
 use crate::tokenizer::{TokenKind, TokenizerError, Vocab, sentencepiece_model, tekken};
 
 const TEKKEN: &str = "tekken.json";
@@ -46,7 +47,7 @@ fn with_config(folder: &Path, mut vocab: Vocab<'static>) -> Result<Vocab<'static
     let config: TokenizerConfig = read_optional(&folder.join(CONFIG))?;
     let listed: ListedTokens = read_optional(&folder.join(CONFIG))?;
     let older: BTreeMap<String, u32> = read_optional(&folder.join("added_tokens.json"))?;
-    let generation: GenerationConfig = read_optional(&folder.join("generation_config.json"))?;
+    let generation = GenerationConfig::read(folder).map_err(Box::new)?;
     let unsupported = |what| TokenizerError::Unsupported { path: folder.join(CONFIG), what };
 
     let mut added = listed.added_tokens_decoder;
@@ -68,7 +69,7 @@ fn with_config(folder: &Path, mut vocab: Vocab<'static>) -> Result<Vocab<'static
         find("eos_token", config.eos_token)?.or(vocab.eos),
     );
     vocab.add_bos = config.add_bos_token.unwrap_or(vocab.add_bos);
-    vocab.end_of_generation = generation.end_of_generation();
+    vocab.end_of_generation = generation.eos_token_ids;
     vocab.chat_templates = chat_templates(folder, config.chat_template)?;
     Ok(vocab)
 }
