@@ -189,7 +189,8 @@ fn continue_prompt<'s>(
         progress: files.progress(),
     };
     let splitter = text.splitter(prompt, &settings.options.stop);
-    Ok(Answer::new(parts, generation, splitter, images, max_tokens, kept))
+    let warnings = prompt.warnings.clone();
+    Ok(Answer::new(parts, generation, splitter, warnings, images, max_tokens, kept))
 }
 
 impl Drop for Session<'_> {
