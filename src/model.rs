@@ -144,8 +144,12 @@ impl ModelFiles {
     /// Loads the weights onto the device.
     ///
     /// # Errors
-    /// [`Error::Backend`] when there is no such device or it cannot hold the model, [`Error::Engine`] when it fails.
+    /// [`Error::Backend`] when there is no such device or it cannot hold the model, [`Error::Engine`] when it fails,
+    /// [`Error::Template`] for a chat template among the options that does not compile.
     pub fn load(self) -> Result<Model, Error> {
+        if self.options.chat_template.is_some() {
+            self.chat()?;
+        }
         let started = Instant::now();
         let options = LoadOptions {
             device: self.options.device,

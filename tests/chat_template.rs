@@ -121,6 +121,9 @@ fn errors_name_the_line_and_the_construct() {
     for (construct, problem) in [
         ("messages | shuffle", "unknown filter: filter shuffle is unknown"),
         ("messages is nonsense", "unknown test: test nonsense is unknown"),
+        ("messages | map('shuffle') | list", "unknown filter: filter shuffle is unknown"),
+        ("messages | select('nonsense', 1) | list", "unknown test: test nonsense is unknown"),
+        ("messages | rejectattr('a', 'nonsense') | list", "unknown test: test nonsense is unknown"),
         ("messages.shuffle()", "unknown method: method shuffle is unknown"),
         ("lipsum(2)", "unknown function: function lipsum is unknown"),
     ] {

@@ -2,12 +2,17 @@
 mod cli_support;
 
 use cli_support::{Ran, ember, ember_with, fixture, model, scratch};
-use ember::{AnswerOptions, Error, Model, ModelOptions};
+use ember::chat::{Message, Omission};
+use ember::{AnswerOptions, Conversation, Error, Model, ModelOptions};
 use ember_loaders::gguf::{Gguf, TensorInfo, Value};
 use ember_test_support::GgufFile;
 use std::fs;
 
 const TEMPLATE: &str = "tokenizer.chat_template";
+const BESIDE: &str = r#"[{"role": "user", "content": "Sky?"},
+    {"role": "assistant", "content": "I shall look.", "tool_calls": [{"id": "1", "type": "function",
+     "function": {"name": "look", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "blue"}]"#;
 const HI: &str = r#"[{"role": "user", "content": "hi"}]"#;
 const TOOLS: &str =
     r#"[{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]"#;
@@ -102,6 +107,20 @@ fn the_library_says_so_before_the_first_message() {
 }
 
 #[test]
+fn the_library_warns_of_text_beside_calls() {
+    let chat_template = Some(fs::read_to_string(template("mistralai-Mistral-Nemo-Instruct-2407")).unwrap());
+    let options = ModelOptions { chat_template, ..ModelOptions::default() };
+    let mut model = Model::open(model("ministral3/f32.gguf"), options).unwrap();
+    let messages = Message::list_from_json(BESIDE).unwrap();
+    let conversation = Conversation { messages, ..Conversation::default() };
+    let prompt = model.files().chat().unwrap().prompt(&conversation).unwrap();
+    let mut session =
+        model.session(AnswerOptions { max_tokens: Some(1), ..AnswerOptions::default() }).unwrap();
+    let answer = session.complete(&prompt, &[]).unwrap();
+    assert_eq!(answer.warnings(), [Omission::TextBesideCalls { index: 1 }]);
+}
+
+#[test]
 fn a_template_at_fault_fails_at_once_and_only_where_it_is_needed() {
     let broken =
         with_templates("models/qwen2/f32.gguf", "broken.gguf", &[("", "\n{{ messages | shuffle }}")]);
@@ -163,13 +182,9 @@ fn what_has_no_place_is_named() {
 
 #[test]
 fn text_beside_tool_calls_is_worth_a_warning() {
-    let messages = r#"[{"role": "user", "content": "Sky?"},
-        {"role": "assistant", "content": "I shall look.", "tool_calls": [{"id": "1", "type": "function",
-         "function": {"name": "look", "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "1", "content": "blue"}]"#;
     let nemo = template("mistralai-Mistral-Nemo-Instruct-2407");
     let run =
-        ember_with(&["render", "-m", &model("ministral3/f32.gguf"), "-", "--chat-template", &nemo], messages)
+        ember_with(&["render", "-m", &model("ministral3/f32.gguf"), "-", "--chat-template", &nemo], BESIDE)
             .ok();
     assert_eq!(
         run.stderr,

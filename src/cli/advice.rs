@@ -1,5 +1,5 @@
 //! Flags that help against the library's errors.
-use ember::chat::TemplateError;
+use ember::chat::{PromptError, TemplateError};
 use ember::device::{BackendError, DeviceError};
 use ember::{Error, ProjectorError};
 
@@ -13,6 +13,9 @@ pub fn of(error: &Error) -> Option<String> {
             "name one with --chat-template FILE, or continue a text as it is with `ember run --raw`"
                 .to_owned(),
         ),
+        Error::Prompt(PromptError::Omission(_)) => {
+            Some("give another one with --chat-template FILE".to_owned())
+        }
         Error::ContextTooLarge { .. } => Some("lower --ctx-size".to_owned()),
         Error::Projector(
             ProjectorError::NotFound { .. }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   ember render -m model.gguf messages.json
   ember render -m model.gguf messages.json --tools tools.json --no-think
+  ember render -m model.gguf messages.json --chat-template template.jinja
   echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | ember render -m model.gguf - --json")]
 pub struct Args {
     #[command(flatten)]

@@ -26,27 +26,58 @@ pub(crate) fn unsupported(env: &Environment<'static>, name: &str) -> Option<Unsu
 
 fn first_unsupported(code: &Instructions<'_>, state: &mut State<'_, '_>) -> Option<Unsupported> {
     (0..).map_while(|at| Some((at, code.get(at)?))).find_map(|(at, instruction)| {
-        let what = describe_unknown(instruction, state)?;
-        Some(Unsupported { line: code.get_line(at).unwrap_or(0), what })
+        let mut unknown = |kind, name: &str| {
+            let is_known = match kind {
+                "filter" => knows_filter(state, name),
+                "test" => knows_test(state, name),
+                "method" => strings::METHODS.contains(&name),
+                _ => !MISSING_FUNCTIONS.contains(&name),
+            };
+            (!is_known).then(|| format!("unknown {kind}: {kind} {name} is unknown"))
+        };
+        let what = match *instruction {
+            Instruction::ApplyFilter(name, arguments, _) => unknown("filter", name).or_else(|| {
+                let (kind, index) = name_among_arguments(name)?;
+                unknown(kind, constant_argument(code, at, arguments?, index)?)
+            }),
+            Instruction::PerformTest(name, ..) => unknown("test", name),
+            Instruction::CallMethod(name, _) => unknown("method", name),
+            Instruction::CallFunction(name, _) => unknown("function", name),
+            _ => None,
+        };
+        Some(Unsupported { line: code.get_line(at).unwrap_or(0), what: what? })
     })
 }
 
-fn describe_unknown(instruction: &Instruction<'_>, state: &mut State<'_, '_>) -> Option<String> {
-    let is = |error: Option<minijinja::Error>, kind| error.is_some_and(|error| error.kind() == kind);
-    // A name that is known fails for want of arguments, or not at all.
-    match *instruction {
-        Instruction::ApplyFilter(name, ..) => {
-            is(state.apply_filter(name, &[]).err(), ErrorKind::UnknownFilter)
-                .then(|| format!("unknown filter: filter {name} is unknown"))
-        }
-        Instruction::PerformTest(name, ..) => is(state.perform_test(name, &[]).err(), ErrorKind::UnknownTest)
-            .then(|| format!("unknown test: test {name} is unknown")),
-        Instruction::CallMethod(name, _) => {
-            (!strings::METHODS.contains(&name)).then(|| format!("unknown method: method {name} is unknown"))
-        }
-        Instruction::CallFunction(name, _) => {
-            MISSING_FUNCTIONS.contains(&name).then(|| format!("unknown function: function {name} is unknown"))
-        }
+// A filter or test that is known fails for want of arguments, or not at all.
+
+fn knows_filter(state: &mut State<'_, '_>, name: &str) -> bool {
+    !state.apply_filter(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownFilter)
+}
+
+fn knows_test(state: &mut State<'_, '_>, name: &str) -> bool {
+    !state.perform_test(name, &[]).is_err_and(|error| error.kind() == ErrorKind::UnknownTest)
+}
+
+/// The kind of thing that a filter takes by name, and the position of the argument that names it.
+fn name_among_arguments(filter: &str) -> Option<(&'static str, usize)> {
+    match filter {
+        "map" => Some(("filter", 0)),
+        "select" | "reject" => Some(("test", 0)),
+        "selectattr" | "rejectattr" => Some(("test", 1)),
         _ => None,
     }
+}
+
+/// An argument of the filter at `at`, if it and those after it are constants. The filtered value counts as one of `count`.
+fn constant_argument<'c>(code: &'c Instructions<'_>, at: u32, count: u16, index: usize) -> Option<&'c str> {
+    let given = usize::from(count).checked_sub(1).filter(|given| index < *given)?;
+    let distance =
+        |index: usize| u32::try_from(given - index).ok().and_then(|distance| at.checked_sub(distance));
+    let constant = |index| match code.get(distance(index)?)? {
+        Instruction::LoadConst(value) => Some(value),
+        _ => None,
+    };
+    (index + 1..given).all(|index| constant(index).is_some()).then_some(())?;
+    constant(index)?.as_str()
 }
