@@ -80,20 +80,25 @@ pub(super) fn find(template: &ChatTemplate, input: &RenderInput, plain: &str) ->
     if marker.texts.is_empty() {
         return Vec::new();
     }
-    let read = template.render(&marked).ok().map(|rendered| marker.read(&rendered));
-    // Without a rendering that has marks, only the prompt itself can tell.
-    let is_marked = |at: usize| {
-        read.as_ref().is_none_or(|(_, seen)| [2 * at, 2 * at + 1].iter().all(|number| seen.contains(number)))
+    let (is_exact, numbers) = match template.render(&marked) {
+        Ok(rendered) => {
+            let (unmarked, numbers) = marker.read(&rendered);
+            (unmarked == plain, Some(numbers))
+        }
+        // Only the prompt itself can tell then.
+        Err(_) => (false, None),
     };
-    let (there, mut missing): (Vec<_>, Vec<_>) =
-        marker.texts.iter().enumerate().partition(|(at, _)| is_marked(*at));
-    if read.is_none_or(|(unmarked, _)| unmarked != plain) {
-        let texts: Vec<&Text> = there.iter().map(|(_, text)| *text).collect();
-        let lower = plain.to_lowercase();
-        missing.extend(there.into_iter().filter(|(_, text)| !is_spelled_out(text, &texts, &lower)));
-        missing.sort_by_key(|(at, _)| *at);
-    }
-    let mut omissions: Vec<Omission> = missing.into_iter().map(|(_, text)| text.what.clone()).collect();
+    let is_marked = |at: usize| {
+        numbers
+            .as_ref()
+            .is_none_or(|numbers| [2 * at, 2 * at + 1].iter().all(|number| numbers.contains(number)))
+    };
+    let texts = || marker.texts.iter().enumerate();
+    let marked: Vec<&Text> = texts().filter(|(at, _)| is_marked(*at)).map(|(_, text)| text).collect();
+    let lower = plain.to_lowercase();
+    let is_there = |at, text| is_marked(at) && (is_exact || is_spelled_out(text, &marked, &lower));
+    let missing = texts().filter(|&(at, text)| !is_there(at, text));
+    let mut omissions: Vec<Omission> = missing.map(|(_, text)| text.what.clone()).collect();
     omissions.dedup();
     omissions
 }

@@ -95,7 +95,8 @@ struct Traits {
 }
 
 impl ChatTemplate {
-    /// Compiles a template, all of whose filters, tests and methods must be known; `bos` and `eos` are the texts of `bos_token` and `eos_token`, empty if the model has none.
+    /// Compiles a template, all of whose filters, tests and methods must be known; `bos` and `eos` are the texts of
+    /// `bos_token` and `eos_token`, empty if the model has none.
     ///
     /// # Errors
     /// [`TemplateError::Syntax`], naming the construct and the line.
@@ -149,11 +150,11 @@ impl ChatTemplate {
 
     /// Turns messages into what this template reads.
     ///
-    /// Arguments become objects, the null content of a message that calls tools the empty string, and the result of a tool
-    /// that is JSON its text. A `developer` is the system, unless the template knows the role. Where the template prints `content` as one
-    /// string, text parts are joined by line breaks (by two in the tool results of Mistral's templates). Where it is
-    /// one of Mistral's, replayed reasoning becomes a `thinking` part and call ids become nine letters and digits (the
-    /// same id always gives the same nine).
+    /// Arguments become objects, the null content of a message that calls tools the empty string, and a tool's result that
+    /// is JSON its text. A `developer` is the system, unless the template knows the role. Where the template prints
+    /// `content` as one string, text parts are joined by line breaks (by two in the tool results of Mistral's templates).
+    /// Where it is one of Mistral's, replayed reasoning becomes a `thinking` part and call ids become nine letters and
+    /// digits (the same id always gives the same nine).
     ///
     /// # Errors
     /// [`MessageError`], naming the field.
