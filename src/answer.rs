@@ -1,5 +1,5 @@
 //! An answer of a model, as it comes.
-use crate::chat::{AnswerSplitter, TextDelta};
+use crate::chat::{AnswerSplitter, Omission, TextDelta};
 use crate::engine::{Engine, FinishReason, Generation, Sequence, Step};
 use crate::error::Error;
 use crate::progress::{Progress, Reporter};
@@ -150,6 +150,7 @@ pub struct Answer<'a> {
     generation: Generation,
     decoder: StreamDecoder<&'a Tokenizer>,
     splitter: AnswerSplitter,
+    warnings: Vec<Omission>,
     images: EncodedImages,
     terms: Terms,
     text: String,
@@ -165,6 +166,7 @@ impl<'a> Answer<'a> {
         parts: Parts<'a>,
         generation: Generation,
         splitter: AnswerSplitter,
+        warnings: Vec<Omission>,
         images: EncodedImages,
         terms: Terms,
         kept: Option<Kept<'a>>,
@@ -172,7 +174,25 @@ impl<'a> Answer<'a> {
         let decoder = StreamDecoder::after(parts.tokenizer, false, generation.last_token());
         let (text, reasoning) = (String::new(), String::new());
         let (ending, stopped) = (None, false);
-        Self { parts, generation, decoder, splitter, images, terms, text, reasoning, ending, stopped, kept }
+        Self {
+            parts,
+            generation,
+            decoder,
+            splitter,
+            warnings,
+            images,
+            terms,
+            text,
+            reasoning,
+            ending,
+            stopped,
+            kept,
+        }
+    }
+
+    /// What the chat template left out of the prompt, as far as that is no error.
+    pub fn warnings(&self) -> &[Omission] {
+        &self.warnings
     }
 
     /// The images of the prompt, encoded.
@@ -209,13 +229,11 @@ impl<'a> Answer<'a> {
                     }
                 }
                 Step::Token(token) => {
-                    let piece = self.decoder.push(token).unwrap_or_default();
-                    let mut delta = self.splitter.push(&piece);
+                    let mut delta = self.split(token);
                     self.add(&delta);
                     if let Some(stop) = self.splitter.stopped_by() {
                         let rest = self.end(Ending::StopString(stop.to_owned()));
-                        delta.reasoning.push_str(&rest.reasoning);
-                        delta.content.push_str(&rest.content);
+                        delta.append(&rest);
                     }
                     return Ok(delta);
                 }
@@ -224,13 +242,24 @@ impl<'a> Answer<'a> {
         }
     }
 
+    /// The text that became certain with a token.
+    fn split(&mut self, token: u32) -> TextDelta {
+        if self.splitter.is_tag(token) {
+            // Half a character before a tag stays one.
+            let rest = self.decoder.flush().unwrap_or_default();
+            let mut delta = self.splitter.push(&rest);
+            delta.append(&self.splitter.push_tag(token));
+            return delta;
+        }
+        let piece = self.decoder.push(token).unwrap_or_default();
+        self.splitter.push(&piece)
+    }
+
     /// Ends the answer; returns the text that was held back.
     fn end(&mut self, ending: Ending) -> TextDelta {
         let rest = self.decoder.flush().unwrap_or_default();
         let mut delta = self.splitter.push(&rest);
-        let last = self.splitter.finish();
-        delta.reasoning.push_str(&last.reasoning);
-        delta.content.push_str(&last.content);
+        delta.append(&self.splitter.finish());
         self.add(&delta);
         // One may also come to light at the end, when a longer one that could have begun before it did not follow.
         let stop = self.splitter.stopped_by().map(|stop| Ending::StopString(stop.to_owned()));

@@ -1,7 +1,7 @@
 //! The text side of a model: tokenizer, chat template and reasoning tags, which turn conversations into prompts.
 use crate::chat::{
-    AnswerSplitter, ChatTemplate, ImageTokens, Message, Prompt, ReasoningTags, RenderInput, TemplateError,
-    build_prompt,
+    AnswerSplitter, ChatTemplate, ImagePromptError, ImageTokens, Message, Prompt, ReasoningTags, RenderInput,
+    TemplateError, build_prompt, builtin_template,
 };
 use crate::error::Error;
 use crate::sampling::Thinking;
@@ -27,12 +27,19 @@ pub struct Conversation {
     pub no_generation_prompt: bool,
 }
 
+/// The name of the template that Hugging Face takes when there are tools.
+const TOOL_USE: &str = "tool_use";
+
+/// A template as it was compiled when the model was opened; one that does not compile is an error once it is needed.
+type Compiled = Result<ChatTemplate, Arc<TemplateError>>;
+
 /// A tokenizer with the chat template of its model.
 #[derive(Debug)]
 pub struct ChatTokenizer {
     tokenizer: Tokenizer,
-    /// Compiled when the model is opened; a template that does not compile is an error once it is needed.
-    template: Result<ChatTemplate, Arc<TemplateError>>,
+    template: Compiled,
+    /// The template for conversations with tools, where that is another one.
+    tool_template: Option<Compiled>,
     tags: Option<ReasoningTags>,
     image_tokens: Option<ImageTokens>,
 }
@@ -65,14 +72,37 @@ impl ChatTokenizer {
         tokenizer.map(Self::new).map_err(|source| Error::Tokenizer { path: path(), source: source.into() })
     }
 
-    /// A tokenizer with its chat template, or ChatML when it has none.
+    /// A tokenizer with its chat template. Without one, the vocabulary tells the format: ChatML or Mistral's.
     pub fn new(tokenizer: Tokenizer) -> Self {
-        let (bos, eos) = (tokenizer.bos_text(), tokenizer.eos_text());
-        let (bos, eos) = (bos.unwrap_or_default(), eos.unwrap_or_default());
-        let template = ChatTemplate::from_model(tokenizer.chat_template(None), bos, eos).map_err(Arc::new);
-        let tags = ReasoningTags::of_vocabulary(|tag| tokenizer.token_id(tag).is_some());
+        let missing =
+            || TemplateError::Missing { names: tokenizer.chat_template_names().map(str::to_owned).collect() };
+        let has_token = |text: &str| tokenizer.token_id(text).is_some();
+        // A model that has templates for special uses only does not mean the format of its family.
+        let builtin =
+            || builtin_template(has_token).filter(|_| tokenizer.chat_template_names().next().is_none());
+        let template = match tokenizer.chat_template(None).or_else(builtin) {
+            Some(source) => compile(&tokenizer, source),
+            None => Err(missing().into()),
+        };
+        let tool_template = tokenizer.chat_template(Some(TOOL_USE)).map(|source| compile(&tokenizer, source));
+        Self::with_templates(tokenizer, template, tool_template)
+    }
+
+    /// The tokenizer with another template in place of its own ones.
+    ///
+    /// # Errors
+    /// [`Error::Template`] when it does not compile.
+    pub fn with_chat_template(self, source: &str) -> Result<Self, Error> {
+        let template = compile(&self.tokenizer, source)?;
+        Ok(Self::with_templates(self.tokenizer, Ok(template), None))
+    }
+
+    fn with_templates(tokenizer: Tokenizer, template: Compiled, tool_template: Option<Compiled>) -> Self {
+        let sources = [Some(&template), tool_template.as_ref()].into_iter().flatten().flatten();
+        let written: String = sources.map(ChatTemplate::source).collect();
+        let tags = ReasoningTags::of_model(|tag| tokenizer.token_id(tag), &written);
         let image_tokens = ImageTokens::of_vocabulary(|text| tokenizer.token_id(text)).ok();
-        Self { tokenizer, template, tags, image_tokens }
+        Self { tokenizer, template, tool_template, tags, image_tokens }
     }
 
     /// The tokenizer.
@@ -80,12 +110,23 @@ impl ChatTokenizer {
         &self.tokenizer
     }
 
-    /// The chat template.
+    /// The chat template, for conversations without tools.
     ///
     /// # Errors
-    /// [`Error::Template`] when it does not compile.
+    /// [`Error::Template`] when there is none, or it does not compile.
     pub fn template(&self) -> Result<&ChatTemplate, Error> {
         self.template.as_ref().map_err(|error| error.clone().into())
+    }
+
+    /// The chat template of a conversation: many models have one for tools beside their usual one.
+    ///
+    /// # Errors
+    /// As [`template`](Self::template).
+    pub fn template_for(&self, conversation: &Conversation) -> Result<&ChatTemplate, Error> {
+        match self.tool_template.as_ref().filter(|_| conversation.tools.is_some()) {
+            Some(template) => template.as_ref().map_err(|error| error.clone().into()),
+            None => self.template(),
+        }
     }
 
     /// The tokens that stand for images.
@@ -102,8 +143,8 @@ impl ChatTokenizer {
     /// [`Error::NoThinkingSwitch`].
     pub fn check_think(&self, think: Option<bool>) -> Result<(), Error> {
         match think {
-            Some(think) if !self.template()?.has_thinking_switch() => Err(Error::NoThinkingSwitch { think }),
-            _ => Ok(()),
+            Some(_) => check_switch(self.template()?, think),
+            None => Ok(()),
         }
     }
 
@@ -121,8 +162,8 @@ impl ChatTokenizer {
     /// Renders and tokenizes a conversation, with the tokens of its images.
     ///
     /// # Errors
-    /// [`Error::NoThinkingSwitch`]; [`Error::Message`] and [`Error::Prompt`] when the template refuses the conversation;
-    /// [`Error::ImagePrompt`] when it leaves images out.
+    /// [`Error::NoThinkingSwitch`]; [`Error::Message`] and [`Error::Prompt`] when the template refuses the conversation or
+    /// leaves out a part of it; [`Error::ImagePrompt`] when it leaves images out.
     pub fn prompt(&self, conversation: &Conversation) -> Result<Prompt, Error> {
         let mut prompt = self.render(conversation)?;
         self.expand_images(&mut prompt, &conversation.images)?;
@@ -132,10 +173,10 @@ impl ChatTokenizer {
     /// [`prompt`](Self::prompt) with one `[IMG]` for each image, whatever its size.
     ///
     /// # Errors
-    /// As [`prompt`](Self::prompt), but for the images.
+    /// As [`prompt`](Self::prompt).
     pub fn render(&self, conversation: &Conversation) -> Result<Prompt, Error> {
-        self.check_think(conversation.think)?;
-        let template = self.template()?;
+        let template = self.template_for(conversation)?;
+        check_switch(template, conversation.think)?;
         let input = RenderInput {
             messages: template.prepare(&conversation.messages)?,
             tools: conversation.tools.clone(),
@@ -143,7 +184,20 @@ impl ChatTokenizer {
             enable_thinking: conversation.think,
             ..RenderInput::default()
         };
-        Ok(build_prompt(&self.tokenizer, template, &input)?)
+        let prompt = build_prompt(&self.tokenizer, template, &input)?;
+        self.check_images(&prompt, &conversation.messages)?;
+        Ok(prompt)
+    }
+
+    /// Refuses a prompt that has not one `[IMG]` for each image of the messages.
+    fn check_images(&self, prompt: &Prompt, messages: &[Message]) -> Result<(), Error> {
+        let images = messages.iter().map(Message::image_count).sum();
+        if images == 0 {
+            return Ok(());
+        }
+        let cell = self.image_tokens()?.cell;
+        let places = prompt.ids.iter().filter(|&&id| id == cell).count();
+        if places == images { Ok(()) } else { Err(ImagePromptError::Count { places, images }.into()) }
     }
 
     /// A prompt of a text as it is, without the chat template. Control tokens in it are recognised, the
@@ -176,14 +230,28 @@ impl ChatTokenizer {
     /// The part of reasoning in the answer to `prompt`: it may come when the template knows the tags, and the prompt has
     /// not closed them already, as it does when thinking is switched off.
     pub fn thinking(&self, prompt: &Prompt) -> Thinking {
-        let (Some(tags), Ok(template), false) = (&self.tags, &self.template, prompt.is_raw) else {
-            return Thinking::Unknown;
+        let Some(tags) = self.tags.as_ref().filter(|_| !prompt.is_raw) else { return Thinking::Unknown };
+        let mut templates =
+            [Some(&self.template), self.tool_template.as_ref()].into_iter().flatten().flatten();
+        let is_known = |template: &ChatTemplate| {
+            [&tags.open, &tags.close].iter().any(|tag| template.source().contains(&tag.text))
         };
-        let known = [&tags.open, &tags.close].iter().any(|tag| template.source().contains(*tag));
-        match (known, prompt.text.trim_end().ends_with(&tags.close)) {
+        match (templates.any(is_known), prompt.text.trim_end().ends_with(&tags.close.text)) {
             (false, _) => Thinking::Unknown,
             (true, false) => Thinking::On,
             (true, true) => Thinking::Off,
         }
+    }
+}
+
+fn compile(tokenizer: &Tokenizer, source: &str) -> Compiled {
+    let (bos, eos) = (tokenizer.bos_text(), tokenizer.eos_text());
+    ChatTemplate::tried(source, bos.unwrap_or_default(), eos.unwrap_or_default()).map_err(Arc::new)
+}
+
+fn check_switch(template: &ChatTemplate, think: Option<bool>) -> Result<(), Error> {
+    match think {
+        Some(think) if !template.has_thinking_switch() => Err(Error::NoThinkingSwitch { think }),
+        _ => Ok(()),
     }
 }

@@ -34,6 +34,8 @@ pub struct ModelOptions {
     /// True to make every step look, part by part, for the first number that is not finite, which an error then names;
     /// slow.
     pub check_finite: bool,
+    /// Text of a chat template, in place of those of the model.
+    pub chat_template: Option<String>,
     /// Receiver of progress reports.
     pub progress: Reporter,
 }
@@ -82,12 +84,17 @@ impl ModelFiles {
     /// The tokenizer with the chat template, opened at the first call.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] for a tokenizer that is not supported.
+    /// [`Error::Tokenizer`] for a tokenizer that is not supported, [`Error::Template`] for a chat template among the options
+    /// that does not compile.
     pub fn chat(&self) -> Result<&ChatTokenizer, Error> {
         if let Some(chat) = self.chat.get() {
             return Ok(chat);
         }
         let chat = ChatTokenizer::of_checkpoint(&self.checkpoint)?;
+        let chat = match &self.options.chat_template {
+            Some(template) => chat.with_chat_template(template)?,
+            None => chat,
+        };
         Ok(self.chat.get_or_init(|| chat))
     }
 
@@ -140,8 +147,12 @@ impl ModelFiles {
     /// Loads the weights onto the device.
     ///
     /// # Errors
-    /// [`Error::Backend`] when there is no such device or it cannot hold the model, [`Error::Engine`] when it fails.
+    /// [`Error::Backend`] when there is no such device or it cannot hold the model, [`Error::Engine`] when it fails,
+    /// [`Error::Template`] for a chat template among the options that does not compile.
     pub fn load(self) -> Result<Model, Error> {
+        if self.options.chat_template.is_some() {
+            self.chat()?;
+        }
         let started = Instant::now();
         let options = LoadOptions {
             device: self.options.device,
@@ -202,8 +213,18 @@ impl Model {
     /// A conversation with the model.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] for a tokenizer that is not supported, [`Error::Setting`] for a setting outside its range.
+    /// [`Error::Tokenizer`] for a tokenizer that is not supported, [`Error::Template`] when there is no chat template or it
+    /// does not compile, [`Error::Setting`] for a setting outside its range.
     pub fn session(&mut self, options: AnswerOptions) -> Result<Session<'_>, Error> {
+        self.files.chat()?.template()?;
+        self.raw_session(options)
+    }
+
+    /// A session for [`Session::complete`] alone, also with a model whose chat template is missing or at fault.
+    ///
+    /// # Errors
+    /// As [`session`](Self::session), but for the template.
+    pub fn raw_session(&mut self, options: AnswerOptions) -> Result<Session<'_>, Error> {
         self.files.chat()?;
         let settings = options.resolve(&self.files.checkpoint)?;
         Ok(Session::new(self, settings))

@@ -205,7 +205,8 @@ fn continue_prompt<'s>(
         tokenizer: text.tokenizer(),
         progress: files.progress(),
     };
-    Ok(Answer::new(parts, generation, splitter, images, Terms { max_tokens, sampling }, kept))
+    let warnings = prompt.warnings.clone();
+    Ok(Answer::new(parts, generation, splitter, warnings, images, Terms { max_tokens, sampling }, kept))
 }
 
 impl Drop for Session<'_> {

@@ -4,6 +4,7 @@
 //! tests/reference/chat_mistral_common.py, which says what is left out and why.
 
 use ember::chat::{ChatTemplate, Message, Prompt, RenderInput, build_prompt};
+use ember::{ChatTokenizer, Conversation};
 use ember_loaders::gguf::Gguf;
 use ember_loaders::tokenizer::{SpecialTokens, Tokenizer};
 use ember_test_support::read_fixture;
@@ -132,6 +133,23 @@ fn v13_prompts_with_reasoning_have_mistral_commons_ids() {
 fn sentencepiece_prompts_have_mistral_commons_ids() {
     assert_equal("v3_spm", 25);
     assert_equal("v7_spm", 30);
+}
+
+/// The format of a file without a template is that of its vocabulary; of version 3 it is, but for the system message, too.
+#[test]
+fn prompts_without_a_template_have_mistral_commons_ids() {
+    let turns = ["one_turn", "many_turns"];
+    let systems = ["system", "many_turns_system", "unicode", "digits_and_spaces", "system_later"];
+    for (name, cases) in [("v3", &[][..]), ("v7", &systems), ("v11", &systems), ("v13", &systems)] {
+        let fixture = fixture(name);
+        let chat = ChatTokenizer::new(tokenizer(&fixture.vocabulary));
+        for case in turns.iter().chain(cases) {
+            let case = fixture.case(case);
+            let messages = Message::list_from_json(&case.messages.to_string()).unwrap();
+            let prompt = chat.prompt(&Conversation { messages, ..Conversation::default() }).unwrap();
+            assert_eq!(prompt.ids, case.ids, "{name} {}", case.name);
+        }
+    }
 }
 
 /// Conversations full of control texts have the control tokens of harmless ones, and no others.

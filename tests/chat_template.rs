@@ -100,7 +100,11 @@ fn small_templates_equal_jinja2s() {
     let render =
         |source: &Value| ChatTemplate::new(source.as_str().unwrap(), "", "").and_then(|t| t.render(&input));
     for source in refused {
-        assert!(matches!(render(source), Err(TemplateError::Render { .. })), "{source}");
+        // The operands of an operator are known when it is applied; all else is found before anything is rendered.
+        match render(source) {
+            Err(TemplateError::Render { .. }) => assert_eq!(source, "{{ '%s' % 'a' }}"),
+            refused => assert!(matches!(refused, Err(TemplateError::Syntax { .. })), "{source}: {refused:?}"),
+        }
     }
     for source in rendered {
         assert!(render(source).is_ok(), "{source}");
@@ -113,12 +117,38 @@ fn errors_name_the_line_and_the_construct() {
     let expected =
         "chat template, line 3: syntax error: unknown statement frobnicate\n    {% frobnicate y %}";
     assert_eq!(error.to_string(), expected);
-    let template = ChatTemplate::new("\n\n{{ messages | shuffle }}", "", "").unwrap();
-    let error = template.render(&RenderInput::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "chat template, line 3: unknown filter: filter shuffle is unknown\n    {{ messages | shuffle }}"
+    // Also where nothing would come by.
+    for (construct, problem) in [
+        ("messages | shuffle", "unknown filter: filter shuffle is unknown"),
+        ("messages is nonsense", "unknown test: test nonsense is unknown"),
+        ("messages | map('shuffle') | list", "unknown filter: filter shuffle is unknown"),
+        ("messages | select('nonsense', 1) | list", "unknown test: test nonsense is unknown"),
+        ("messages | rejectattr('a', 'nonsense') | list", "unknown test: test nonsense is unknown"),
+        ("messages.shuffle()", "unknown method: method shuffle is unknown"),
+        ("lipsum(2)", "unknown function: function lipsum is unknown"),
+    ] {
+        let source = format!(
+            "{{% macro m() %}}\n{{% if false %}}\n{{{{ {construct} }}}}{{% endif %}}{{% endmacro %}}"
+        );
+        let error = ChatTemplate::new(&source, "", "").unwrap_err();
+        let excerpt = source.lines().nth(2).unwrap();
+        assert_eq!(error.to_string(), format!("chat template, line 3: {problem}\n    {excerpt}"));
+    }
+    assert!(
+        ChatTemplate::new("{% macro mine(x) %}{% endmacro %}{{ mine(1) }}{{ theirs(1) }}", "", "").is_ok()
     );
+}
+
+#[test]
+fn a_template_that_renders_nothing_is_refused_when_it_is_tried() {
+    let error = ChatTemplate::tried("{{ '%s' % messages }}", "", "").unwrap_err();
+    assert!(matches!(error, TemplateError::Render { line: 1, .. }), "{error}");
+    // It may refuse a conversation, or take one form of content alone.
+    for source in
+        ["{{ raise_exception('no') }}", "{{ messages[0].content + '' }}", "{{ messages[0].content + [] }}"]
+    {
+        assert!(ChatTemplate::tried(source, "", "").is_ok(), "{source}");
+    }
 }
 
 #[test]

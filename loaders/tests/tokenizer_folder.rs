@@ -35,19 +35,41 @@ fn tokenizer_json_is_enough() {
     assert_eq!(tokenizer.eog().len(), 2);
 }
 
+/// transformers 5.24: `PreTrainedTokenizerBase._from_pretrained` and `ProcessorMixin.get_processor_dict`.
 #[test]
-fn templates_come_from_three_places() {
-    let config = r#"{"chat_template": [
-        {"name": "default", "template": "old"}, {"name": "tool_use", "template": "tools"}]}"#;
-    let files = [("tokenizer_config.json", config)];
-    let tokenizer = Tokenizer::from_folder(folder(|_| (), &files).path()).unwrap();
-    assert_eq!(tokenizer.chat_template(None), Some("old"));
-    assert_eq!(tokenizer.chat_template(Some("tool_use")), Some("tools"));
-
-    let newer = [("chat_template.jinja", "new"), ("additional_chat_templates/rag.jinja", "rag")];
-    let tokenizer = Tokenizer::from_folder(folder(|_| (), &[&files[..], &newer].concat()).path()).unwrap();
-    assert_eq!(tokenizer.chat_template(None), Some("new"));
-    assert_eq!(tokenizer.chat_template(Some("rag")), Some("rag"));
+fn templates_come_from_where_transformers_takes_them() {
+    let template = |files: &[(&str, &str)], name: Option<&str>| {
+        let tokenizer = Tokenizer::from_folder(folder(|_| (), files).path()).unwrap();
+        tokenizer.chat_template(name).map(str::to_owned)
+    };
+    let tools = Some("tool_use");
+    let config = (
+        "tokenizer_config.json",
+        r#"{"chat_template": [
+        {"name": "default", "template": "old"}, {"name": "tool_use", "template": "tools"}]}"#,
+    );
+    let one = ("tokenizer_config.json", r#"{"chat_template": "one"}"#);
+    let jinja = ("chat_template.jinja", "new");
+    let rag = ("additional_chat_templates/rag.jinja", "rag");
+    let processor = [
+        ("chat_template.json", r#"{"chat_template": "legacy"}"#),
+        ("processor_config.json", r#"{"chat_template": "processor", "patch_size": 14}"#),
+    ];
+    assert_eq!(template(&[one], None).as_deref(), Some("one"));
+    assert_eq!(template(&[config], None).as_deref(), Some("old"));
+    assert_eq!(template(&[config], tools).as_deref(), Some("tools"));
+    // A file of its own replaces all that tokenizer_config.json says.
+    assert_eq!(template(&[config, jinja, rag], None).as_deref(), Some("new"));
+    assert_eq!(template(&[config, jinja, rag], Some("rag")).as_deref(), Some("rag"));
+    assert_eq!(template(&[config, jinja, rag], tools), None);
+    assert_eq!(template(&[config, rag], None), None);
+    // A processor's files say what nothing else does.
+    assert_eq!(template(&processor, None).as_deref(), Some("legacy"));
+    assert_eq!(template(&processor[1..], None).as_deref(), Some("processor"));
+    for other in [config, one, jinja] {
+        let files = [&[other], &processor[..]].concat();
+        assert_eq!(template(&files, None), template(&[other], None), "{other:?}");
+    }
 }
 
 #[test]

@@ -208,6 +208,11 @@ fn templates_are_found_by_name() {
     assert_eq!(tokenizer.chat_template(None), Some("plain"));
     assert_eq!(tokenizer.chat_template(Some("tool_use")), Some("with tools"));
     assert_eq!(tokenizer.chat_template(Some("rag")), None);
+    // One that the list leaves out is there all the same.
+    metadata.insert("tokenizer.chat_template.short", "in brief".to_owned());
+    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
+    assert_eq!(tokenizer.chat_template(Some("short")), Some("in brief"));
+    assert_eq!(tokenizer.chat_template_names().collect::<Vec<_>>(), ["short", "tool_use"]);
     metadata.insert("tokenizer.chat_templates", Value::Array(Array::String(vec!["rag".to_owned()])));
     assert!(matches!(Tokenizer::from_metadata(&metadata), Err(TokenizerError::Gguf(_))));
 }

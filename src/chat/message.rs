@@ -1,5 +1,6 @@
 //! Chat messages as OpenAI-style JSON carries them, and the JSON that templates see.
 
+use super::jinja;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
@@ -18,6 +19,22 @@ pub enum MessageError {
     EmptyRole {
         /// Position of the message.
         index: usize,
+    },
+    /// A message has no content, and is none that may go without.
+    #[error(
+        "messages[{index}].content: missing; only an assistant that calls tools or reasons may leave it out"
+    )]
+    NoContent {
+        /// Position of the message.
+        index: usize,
+    },
+    /// The content is neither text nor parts; only a tool's result may be any JSON value.
+    #[error("messages[{index}].content: found {found}; a text or an array of parts is needed")]
+    ContentKind {
+        /// Position of the message.
+        index: usize,
+        /// The kind of value.
+        found: &'static str,
     },
     /// A content part is not an object with a string `type`, or a text part has no text.
     #[error("messages[{index}].content[{part}]: {problem}")]
@@ -61,7 +78,7 @@ pub enum MessageError {
 pub struct Message {
     /// `system`, `user`, `assistant`, `tool`, or another role that the template knows.
     pub role: String,
-    /// The text or the parts; absent or null on an assistant turn that only calls tools.
+    /// The text or the parts, or JSON in a tool's result; absent or null on an assistant turn that only calls tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,
     /// The model's thoughts before the answer; also read from `reasoning` and `thinking`.
@@ -87,8 +104,11 @@ pub struct Message {
 pub enum Content {
     /// Plain text.
     Text(String),
-    /// Typed parts: `{"type": "text", "text": …}`, `{"type": "image_url", …}`, `{"type": "thinking", …}`.
+    /// Typed parts: `{"type": "text", "text": …}`, `{"type": "image_url", …}`, `{"type": "thinking", …}`. In a tool's
+    /// result, any array whose items are not texts and images is JSON.
     Parts(Vec<Value>),
+    /// JSON: the result of a tool, which becomes its text.
+    Json(Value),
 }
 
 /// A call of a tool by the assistant.
@@ -150,10 +170,21 @@ impl Message {
         Self { content: Some(Content::Parts(parts.collect())), ..Self::text(role, "") }
     }
 
+    /// Number of images among the parts of the content.
+    pub fn image_count(&self) -> usize {
+        let is_image = |part: &&Value| matches!(part["type"].as_str(), Some("image" | "image_url"));
+        match &self.content {
+            Some(Content::Parts(parts)) if self.json_result().is_none() => {
+                parts.iter().filter(is_image).count()
+            }
+            _ => 0,
+        }
+    }
+
     /// Reads a conversation: a JSON array of messages.
     ///
     /// # Errors
-    /// Text that is not such an array, an empty list, an empty role, a malformed content part.
+    /// Text that is not such an array, an empty list, an empty role, a content that is missing or malformed.
     pub fn list_from_json(json: &str) -> Result<Vec<Self>, MessageError> {
         let messages: Vec<Self> =
             serde_json::from_str(json).map_err(|e| MessageError::Json(e.to_string()))?;
@@ -170,7 +201,15 @@ impl Message {
         if self.role.is_empty() {
             return Err(MessageError::EmptyRole { index });
         }
-        let Some(Content::Parts(parts)) = &self.content else { return Ok(()) };
+        let parts = match &self.content {
+            None if self.may_lack_content() => return Ok(()),
+            None => return Err(MessageError::NoContent { index }),
+            Some(Content::Json(value)) if self.role != "tool" => {
+                return Err(MessageError::ContentKind { index, found: kind_name(value) });
+            }
+            Some(Content::Parts(parts)) if self.json_result().is_none() => parts,
+            Some(_) => return Ok(()),
+        };
         for (part, value) in parts.iter().enumerate() {
             let problem = match value.get("type").and_then(Value::as_str) {
                 None => "not an object with a string `type`",
@@ -182,19 +221,39 @@ impl Message {
         Ok(())
     }
 
-    /// The object a template sees: arguments as objects, a null content as the empty string, no other null.
+    fn may_lack_content(&self) -> bool {
+        self.role == "assistant" && (!self.tool_calls.is_empty() || self.reasoning_content.is_some())
+    }
+
+    /// The content, if it is a tool's result in JSON.
+    fn json_result(&self) -> Option<Value> {
+        let is_part = |value: &Value| matches!(value["type"].as_str(), Some("text" | "image" | "image_url"));
+        match &self.content {
+            _ if self.role != "tool" => None,
+            Some(Content::Json(value)) => Some(value.clone()),
+            Some(Content::Parts(items)) if items.is_empty() || !items.iter().all(is_part) => {
+                Some(items.clone().into())
+            }
+            _ => None,
+        }
+    }
+
+    /// The object a template sees: arguments as objects, a null content as the empty string, a tool's result in JSON as
+    /// text, no other null.
     ///
     /// # Errors
-    /// Arguments that are not a JSON object, a malformed content part.
+    /// Arguments that are not a JSON object, a content that is missing or malformed.
     pub fn to_template(&self, index: usize) -> Result<Map<String, Value>, MessageError> {
         self.check(index)?;
         let mut out = Map::new();
         out.insert("role".into(), self.role.clone().into());
         // Templates disagree on null (old Qwen3 raises, Mistral's ask for a string); the empty string suits all of them.
-        let content = match &self.content {
-            None => Value::from(""),
-            Some(Content::Text(text)) => Value::from(text.as_str()),
-            Some(Content::Parts(parts)) => Value::from(parts.clone()),
+        let content = match (self.json_result(), &self.content) {
+            (Some(json), _) => Value::from(jinja::json_text(&json)),
+            (None, None) => Value::from(""),
+            (None, Some(Content::Text(text))) => Value::from(text.as_str()),
+            (None, Some(Content::Parts(parts))) => Value::from(parts.clone()),
+            (None, Some(Content::Json(value))) => value.clone(),
         };
         out.insert("content".into(), content);
         if let Some(reasoning) = &self.reasoning_content {

@@ -2,6 +2,7 @@
 
 use super::guard::{Guard, Strength, Stretch};
 use super::message::MessageError;
+use super::omission::{self, Omission};
 use super::template::{ChatTemplate, RenderInput, TemplateError};
 use ember_loaders::tokenizer::{Piece, Tokenizer};
 use thiserror::Error;
@@ -44,12 +45,14 @@ pub struct Prompt {
     pub image_starts: Vec<usize>,
     /// True if no chat template was used: the answer is not parted into reasoning and text.
     pub is_raw: bool,
+    /// What the template left out, as far as that is no error.
+    pub warnings: Vec<Omission>,
 }
 
 impl Prompt {
     /// The prompt of a conversation, whose images are not expanded yet.
     pub fn new(text: String, ids: Vec<u32>) -> Self {
-        Self { text, ids, image_starts: Vec::new(), is_raw: false }
+        Self { text, ids, image_starts: Vec::new(), is_raw: false, warnings: Vec::new() }
     }
 
     /// A prompt that is continued as it is, whose images are not expanded yet.
@@ -67,6 +70,15 @@ pub enum PromptError {
     /// A message no template could render.
     #[error(transparent)]
     Message(#[from] MessageError),
+    /// The template leaves out something that was handed in.
+    #[error(transparent)]
+    Omission(#[from] Omission),
+    /// A tool without a name, which no model could call.
+    #[error("tools[{index}]: has no name (function.name)")]
+    NamelessTool {
+        /// Position of the tool.
+        index: usize,
+    },
     /// A message holds the text of a control token where the template acts on it, so that it cannot be kept apart.
     #[error(
         "a message contains (part of) the text of a control token, such as `{token}`, where this model's chat \
@@ -86,10 +98,11 @@ pub enum PromptError {
     Tokenizer(String),
 }
 
-/// Renders and tokenizes; only the template's own control texts become control tokens.
+/// Renders and tokenizes; only the template's own control texts become control tokens, and every text and tool is in the
+/// prompt.
 ///
 /// # Errors
-/// [`PromptError`].
+/// [`PromptError`], [`PromptError::Omission`] among them for what the template leaves out.
 pub fn build_prompt(
     tokenizer: &impl PromptTokenizer,
     template: &ChatTemplate,
@@ -98,22 +111,34 @@ pub fn build_prompt(
     let guard = Guard::new(tokenizer.control_tokens());
     let guard =
         guard.ok_or_else(|| PromptError::Tokenizer("too many control tokens to search for".into()))?;
-    let stretches = render_split(&guard, template, input)?;
+    if let Some(index) = omission::nameless_tool(input.tools.as_deref().unwrap_or_default()) {
+        return Err(PromptError::NamelessTool { index });
+    }
+    // All renderings show the same time.
+    let now = input.now.unwrap_or_else(|| chrono::Local::now().naive_local());
+    let input = &RenderInput { now: Some(now), ..input.clone() };
+    let plain = template.render(input)?;
+    let (warnings, errors): (Vec<_>, Vec<_>) =
+        omission::find(template, input, &plain).into_iter().partition(Omission::is_tolerable);
+    if let Some(error) = errors.into_iter().next() {
+        return Err(error.into());
+    }
+    let stretches = split(&guard, template, input, plain)?;
     let pieces: Vec<Piece<'_>> = stretches.iter().map(Stretch::piece).collect();
     let ids = tokenizer.encode_pieces(&pieces).map_err(PromptError::Tokenizer)?;
-    Ok(Prompt::new(joined(&stretches), tokenizer.with_bos(ids)))
+    Ok(Prompt { warnings, ..Prompt::new(joined(&stretches), tokenizer.with_bos(ids)) })
 }
 
-/// The rendering, split at the control tokens the template wrote.
+/// The plain rendering of `input`, split at the control tokens the template wrote.
 ///
-/// The plain rendering is the truth about the text; renderings of marked messages say whose each control token is.
+/// It is the truth about the text; renderings of marked messages say whose each control token is.
 /// They must agree on the text, so a template that acts on a control text in a message is noticed.
-fn render_split(
+fn split(
     guard: &Guard,
     template: &ChatTemplate,
     input: &RenderInput,
+    plain: String,
 ) -> Result<Vec<Stretch>, PromptError> {
-    let plain = template.render(input)?;
     let strings = input.messages.iter().chain(input.tools.iter().flatten()).chain(input.kwargs.values());
     let plane = Guard::free_plane(strings).ok_or(PromptError::NoFreePlane)?;
     let marked = |strength| {

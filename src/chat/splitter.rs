@@ -4,26 +4,48 @@
 //! result is the same however the text was cut into pieces. Two filters in a row see to that: the first takes stop
 //! strings out of the raw answer, the second parts reasoning from content in what it lets through.
 
+use std::ops::Range;
+
+/// A text that opens or closes the reasoning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasoningTag {
+    /// `<think>`, `</think>`, `[THINK]` or `[/THINK]`.
+    pub text: String,
+    /// The token that it is. The same letters in several tokens are then ordinary text; without a token, they are the tag.
+    pub token: Option<u32>,
+}
+
+impl From<&str> for ReasoningTag {
+    /// A tag that is no token.
+    fn from(text: &str) -> Self {
+        Self { text: text.into(), token: None }
+    }
+}
+
 /// Opening and closing tag of the reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasoningTags {
     /// `<think>` or `[THINK]`.
-    pub open: String,
+    pub open: ReasoningTag,
     /// `</think>` or `[/THINK]`.
-    pub close: String,
+    pub close: ReasoningTag,
 }
 
 impl ReasoningTags {
-    /// The tags whose closing one `has_token` knows: `<think>` (Qwen3) or `[THINK]` (Ministral 3).
-    pub fn of_vocabulary(has_token: impl Fn(&str) -> bool) -> Option<Self> {
-        let known = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
-        let (open, close) = known.into_iter().find(|(open, close)| has_token(open) && has_token(close))?;
-        Some(Self { open: open.into(), close: close.into() })
+    /// The tags of a model, `<think>` (Qwen3) or `[THINK]` (Ministral 3): those that its template writes, or else those
+    /// that are tokens of its vocabulary.
+    pub fn of_model(token_id: impl Fn(&str) -> Option<u32>, template: &str) -> Option<Self> {
+        let pairs = [("<think>", "</think>"), ("[THINK]", "[/THINK]")];
+        let written = |(open, close): &(&str, &str)| template.contains(open) && template.contains(close);
+        let known = |(open, close): &(&str, &str)| token_id(open).is_some() && token_id(close).is_some();
+        let (open, close) = pairs.into_iter().find(written).or_else(|| pairs.into_iter().find(known))?;
+        let tag = |text: &str| ReasoningTag { text: text.into(), token: token_id(text) };
+        Some(Self { open: tag(open), close: tag(close) })
     }
 
     /// True if `prompt` ends inside an open reasoning block, so that the answer starts with reasoning.
     pub fn open_in(&self, prompt: &str) -> bool {
-        prompt.trim_end().ends_with(&self.open)
+        prompt.trim_end().ends_with(&self.open.text)
     }
 }
 
@@ -40,6 +62,12 @@ impl TextDelta {
     /// True if nothing was added.
     pub fn is_empty(&self) -> bool {
         self.reasoning.is_empty() && self.content.is_empty()
+    }
+
+    /// Adds the text that follows.
+    pub fn append(&mut self, next: &Self) {
+        self.reasoning.push_str(&next.reasoning);
+        self.content.push_str(&next.content);
     }
 }
 
@@ -63,21 +91,47 @@ impl AnswerSplitter {
         };
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         Self {
-            stops: StopFilter { stops, held: String::new(), found: None },
+            stops: StopFilter::new(stops),
             splitter: ReasoningSplitter { tags, phase, held: String::new() },
         }
     }
 
-    /// Takes the next piece of the answer and returns what became certain.
+    /// Takes the next piece of the answer and returns what became certain. A tag that is a token comes through
+    /// [`push_tag`](Self::push_tag) instead.
     pub fn push(&mut self, piece: &str) -> TextDelta {
-        let text = self.stops.push(piece);
-        self.splitter.push(&text, false)
+        self.stops.push(piece);
+        self.let_through()
+    }
+
+    /// True if the token is a tag.
+    pub fn is_tag(&self, token: u32) -> bool {
+        self.splitter.tag_of(token).is_some()
+    }
+
+    /// Takes the next token of the answer, if it [is a tag](Self::is_tag), and returns what became certain.
+    pub fn push_tag(&mut self, token: u32) -> TextDelta {
+        if let Some(tag) = self.splitter.tag_of(token) {
+            self.stops.push_tag(tag.clone());
+        }
+        self.let_through()
+    }
+
+    fn let_through(&mut self) -> TextDelta {
+        let mut delta = TextDelta::default();
+        for piece in self.stops.certain() {
+            self.splitter.push(piece, &mut delta);
+        }
+        delta
     }
 
     /// The answer is over: returns all that was held back.
     pub fn finish(&mut self) -> TextDelta {
-        let text = self.stops.finish();
-        self.splitter.push(&text, true)
+        let mut delta = TextDelta::default();
+        for piece in self.stops.finish() {
+            self.splitter.push(piece, &mut delta);
+        }
+        self.splitter.finish(&mut delta);
+        delta
     }
 
     /// The stop string that ended the answer; nothing of it, or after it, is ever returned.
@@ -91,49 +145,99 @@ impl AnswerSplitter {
     }
 }
 
+/// A stretch of the answer.
+#[derive(Debug, Clone)]
+enum Piece {
+    Text(String),
+    /// A tag that came as one token.
+    Tag(ReasoningTag),
+}
+
 /// Lets text through up to the first stop string.
 #[derive(Debug, Clone)]
 struct StopFilter {
     stops: Vec<String>,
     /// The end of the text so far, if a stop string may have begun in it.
     held: String,
+    /// The tags that came as tokens, with where they stand in `held`.
+    tags: Vec<(Range<usize>, ReasoningTag)>,
     /// Index of the stop string that was found.
     found: Option<usize>,
 }
 
 impl StopFilter {
-    fn push(&mut self, piece: &str) -> String {
+    fn new(stops: Vec<String>) -> Self {
+        Self { stops, held: String::new(), tags: Vec::new(), found: None }
+    }
+
+    fn push(&mut self, piece: &str) {
+        if self.found.is_none() {
+            self.held.push_str(piece);
+        }
+    }
+
+    fn push_tag(&mut self, tag: ReasoningTag) {
+        if self.found.is_none() {
+            let start = self.held.len();
+            self.held.push_str(&tag.text);
+            self.tags.push((start..self.held.len(), tag));
+        }
+    }
+
+    /// Takes out what no stop string can begin in.
+    fn certain(&mut self) -> Vec<Piece> {
         if self.found.is_some() {
-            return String::new();
+            return Vec::new();
         }
-        self.held.push_str(piece);
-        let first =
-            self.stops.iter().enumerate().filter_map(|(i, stop)| Some((self.held.find(stop.as_str())?, i)));
-        let certain = match first.min() {
-            Some((at, index)) if !self.earlier_may_follow(at) => {
-                self.found = Some(index);
-                self.held.truncate(at);
-                at
-            }
-            Some((at, _)) => at.min(start_of_any(&self.held, &self.stops)),
-            None => start_of_any(&self.held, &self.stops),
-        };
-        self.held.drain(..certain).collect()
+        let begun = start_of_any(&self.held, &self.stops);
+        match self.first() {
+            Some((at, index)) if begun >= at => self.stop(at, index),
+            // A longer stop string that began earlier is still incomplete.
+            Some((at, _)) => self.release(at.min(begun)),
+            None => self.release(begun),
+        }
     }
 
-    /// True if a longer stop string that began before `at` is still incomplete.
-    fn earlier_may_follow(&self, at: usize) -> bool {
-        start_of_any(&self.held, &self.stops) < at
+    /// Takes out the rest.
+    fn finish(&mut self) -> Vec<Piece> {
+        match (self.found, self.first()) {
+            (None, Some((at, index))) => self.stop(at, index),
+            _ => self.release(self.held.len()),
+        }
     }
 
-    fn finish(&mut self) -> String {
-        let first =
-            self.stops.iter().enumerate().filter_map(|(i, stop)| Some((self.held.find(stop.as_str())?, i)));
-        if let (None, Some((at, index))) = (self.found, first.min()) {
-            self.found = Some(index);
-            self.held.truncate(at);
+    /// Where the first stop string is, and which.
+    fn first(&self) -> Option<(usize, usize)> {
+        let found = |(index, stop): (usize, &String)| Some((self.held.find(stop.as_str())?, index));
+        self.stops.iter().enumerate().filter_map(found).min()
+    }
+
+    fn stop(&mut self, at: usize, index: usize) -> Vec<Piece> {
+        self.found = Some(index);
+        self.held.truncate(at);
+        // What is left of a tag is text.
+        self.tags.retain(|(place, _)| place.end <= at);
+        self.release(at)
+    }
+
+    /// Takes out the text up to `end`, or up to the tag that `end` would cut.
+    fn release(&mut self, end: usize) -> Vec<Piece> {
+        let cut = self.tags.iter().find(|(place, _)| place.start < end && end < place.end);
+        let end = cut.map_or(end, |(place, _)| place.start);
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        let whole = self.tags.partition_point(|(place, _)| place.end <= end);
+        for (place, tag) in self.tags.drain(..whole) {
+            pieces.push(Piece::Text(self.held[at..place.start].to_owned()));
+            pieces.push(Piece::Tag(tag));
+            at = place.end;
         }
-        std::mem::take(&mut self.held)
+        pieces.push(Piece::Text(self.held[at..end].to_owned()));
+        self.held.drain(..end);
+        for (place, _) in &mut self.tags {
+            *place = place.start - end..place.end - end;
+        }
+        pieces
     }
 }
 
@@ -160,11 +264,39 @@ struct ReasoningSplitter {
 }
 
 impl ReasoningSplitter {
-    fn push(&mut self, text: &str, last: bool) -> TextDelta {
-        self.held.push_str(text);
-        let mut delta = TextDelta::default();
-        while self.step(last, &mut delta) {}
-        delta
+    /// The tag that is this token.
+    fn tag_of(&self, token: u32) -> Option<&ReasoningTag> {
+        let tags = self.tags.as_ref()?;
+        [&tags.open, &tags.close].into_iter().find(|tag| tag.token == Some(token))
+    }
+
+    fn push(&mut self, piece: Piece, delta: &mut TextDelta) {
+        match piece {
+            Piece::Text(text) => self.held.push_str(&text),
+            Piece::Tag(tag) => self.obey(&tag, delta),
+        }
+        while self.step(false, delta) {}
+    }
+
+    fn finish(&mut self, delta: &mut TextDelta) {
+        while self.step(true, delta) {}
+    }
+
+    /// A tag that is a token opens or closes the reasoning, or is ordinary text where it can do neither.
+    fn obey(&mut self, tag: &ReasoningTag, delta: &mut TextDelta) {
+        let opens = self.tags.as_ref().is_some_and(|tags| tags.open == *tag);
+        match (self.phase, opens) {
+            (Phase::Start, true) if self.held.trim_start().is_empty() => {
+                self.held.clear();
+                self.phase = Phase::ReasoningStart;
+            }
+            (Phase::ReasoningStart | Phase::Reasoning, false) => {
+                delta.reasoning.push_str(self.held.trim_end());
+                self.held.clear();
+                self.phase = Phase::ContentStart;
+            }
+            _ => self.held.push_str(&tag.text),
+        }
     }
 
     /// Works on the held text until the phase changes; whether it did.
@@ -173,37 +305,41 @@ impl ReasoningSplitter {
             delta.content.push_str(&std::mem::take(&mut self.held));
             return false;
         };
+        // The letters of a tag that is a token are ordinary text.
+        let spelled = |tag: &ReasoningTag| tag.token.is_none().then(|| tag.text.clone());
         match self.phase {
             Phase::Start => {
                 let text = self.held.trim_start();
-                self.phase = match text.strip_prefix(tags.open.as_str()) {
+                let open = spelled(&tags.open);
+                let rest = open.as_ref().and_then(|open| text.strip_prefix(open.as_str()));
+                self.phase = match rest {
                     Some(rest) => {
                         self.held = rest.into();
                         Phase::ReasoningStart
                     }
-                    None if tags.open.starts_with(text) && !last => return false,
+                    None if open.unwrap_or_default().starts_with(text) && !last => return false,
                     None => Phase::Content,
                 };
                 true
             }
             Phase::ReasoningStart => self.skip_space(Phase::Reasoning),
             Phase::ContentStart => self.skip_space(Phase::Content),
-            Phase::Reasoning => match self.held.find(tags.close.as_str()) {
-                Some(at) => {
+            Phase::Reasoning => {
+                let close = spelled(&tags.close);
+                if let Some((close, at)) =
+                    close.as_ref().and_then(|close| Some((close, self.held.find(close)?)))
+                {
                     delta.reasoning.push_str(self.held[..at].trim_end());
-                    self.held.drain(..at + tags.close.len());
+                    self.held.drain(..at + close.len());
                     self.phase = Phase::ContentStart;
-                    true
+                    return true;
                 }
-                None => {
-                    let certain =
-                        if last { self.held.len() } else { start_of_any(&self.held, [&tags.close]) };
-                    // White space before the closing tag is dropped, so it waits for what follows.
-                    let certain = self.held[..certain].trim_end().len();
-                    delta.reasoning.extend(self.held.drain(..certain));
-                    false
-                }
-            },
+                let certain = if last { self.held.len() } else { start_of_any(&self.held, &close) };
+                // White space before the closing tag is dropped, so it waits for what follows.
+                let certain = self.held[..certain].trim_end().len();
+                delta.reasoning.extend(self.held.drain(..certain));
+                false
+            }
             Phase::Content => {
                 delta.content.push_str(&std::mem::take(&mut self.held));
                 false

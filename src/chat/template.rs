@@ -1,16 +1,11 @@
 //! The model's own chat template: Jinja as Hugging Face's `apply_chat_template` runs it.
 
 use super::jinja;
-use super::message::{Content, Message, MessageError};
+use super::message::{Message, MessageError};
 use chrono::NaiveDateTime;
 use minijinja::{Environment, Value};
 use serde_json::{Map, Value as Json, json};
 use thiserror::Error;
-
-/// The template used when a model file carries none.
-const CHATML: &str = "{% for message in messages %}\
-    {{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}\
-    {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 /// Name under which the template is registered.
 const NAME: &str = "chat_template";
@@ -21,7 +16,7 @@ const PROBE: &str = "ember content probe";
 /// The reason a conversation could not be rendered.
 #[derive(Debug, Error)]
 pub enum TemplateError {
-    /// The template cannot be compiled.
+    /// The template cannot be compiled, or names something that is not known here.
     #[error("chat template, line {line}: {problem}{excerpt}")]
     Syntax {
         /// Line of the template, from 1.
@@ -30,6 +25,12 @@ pub enum TemplateError {
         problem: String,
         /// The line itself, after a line break; empty when unknown.
         excerpt: String,
+    },
+    /// The model has no template, and its vocabulary tells no format that is known.
+    #[error("this model has no chat template{}, and its vocabulary tells no format that is known", named(.names))]
+    Missing {
+        /// The templates it has for special uses.
+        names: Vec<String>,
     },
     /// The template called `raise_exception`: it refuses this conversation. The client's error, in the template's words.
     #[error("{0}")]
@@ -89,10 +90,13 @@ struct Traits {
     short_call_ids: bool,
     /// Has an `enable_thinking` switch.
     thinking_switch: bool,
+    /// Knows the role `developer`; otherwise it is the system's.
+    developer_role: bool,
 }
 
 impl ChatTemplate {
-    /// Compiles a template; `bos` and `eos` are the texts of `bos_token` and `eos_token`, empty if the model has none.
+    /// Compiles a template, all of whose filters, tests and methods must be known; `bos` and `eos` are the texts of
+    /// `bos_token` and `eos_token`, empty if the model has none.
     ///
     /// # Errors
     /// [`TemplateError::Syntax`], naming the construct and the line.
@@ -100,18 +104,38 @@ impl ChatTemplate {
         let rewritten = jinja::rewrite(source);
         let mut env = jinja::environment();
         env.add_template_owned(NAME, rewritten).map_err(|e| syntax_error(&e, source))?;
+        if let Some(jinja::Unsupported { line, what }) = jinja::unsupported(&env, NAME) {
+            return Err(TemplateError::Syntax { line, problem: what, excerpt: excerpt(source, line) });
+        }
         let mut template =
             Self { env, source: source.into(), bos: bos.into(), eos: eos.into(), traits: Traits::default() };
         template.traits = template.find_traits();
         Ok(template)
     }
 
-    /// The template of a model file, or ChatML when the file has none.
+    /// Compiles a template and tries whether any conversation can be rendered with it.
     ///
     /// # Errors
-    /// As [`new`](Self::new): a template that does not compile is never replaced.
-    pub fn from_model(source: Option<&str>, bos: &str, eos: &str) -> Result<Self, TemplateError> {
-        Self::new(source.unwrap_or(CHATML), bos, eos)
+    /// As [`new`](Self::new), and [`TemplateError::Render`] when even a user's first message cannot be rendered, with tools
+    /// or without.
+    pub fn tried(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
+        let template = Self::new(source, bos, eos)?;
+        let function =
+            json!({"name": "probe", "description": "", "parameters": {"type": "object", "properties": {}}});
+        let tools = vec![json!({"type": "function", "function": function})];
+        let mut fault = None;
+        for content in [json!(PROBE), json!([{"type": "text", "text": PROBE}])] {
+            for tools in [None, Some(tools.clone())] {
+                let messages = vec![json!({"role": "user", "content": content})];
+                let input =
+                    RenderInput { messages, tools, add_generation_prompt: true, ..RenderInput::default() };
+                match template.render(&input) {
+                    Err(error @ TemplateError::Render { .. }) => fault = fault.or(Some(error)),
+                    _ => return Ok(template),
+                }
+            }
+        }
+        Err(fault.expect("every conversation failed"))
     }
 
     /// The template's text.
@@ -126,10 +150,11 @@ impl ChatTemplate {
 
     /// Turns messages into what this template reads.
     ///
-    /// Arguments become objects and a null content the empty string. Where the template prints `content` as one
-    /// string, text parts are joined by line breaks (by two in the tool results of Mistral's templates). Where it is
-    /// one of Mistral's, replayed reasoning becomes a `thinking` part and call ids become nine letters and digits (the
-    /// same id always gives the same nine).
+    /// Arguments become objects, the null content of a message that calls tools the empty string, and a tool's result that
+    /// is JSON its text. A `developer` is the system, unless the template knows the role. Where the template prints
+    /// `content` as one string, text parts are joined by line breaks (by two in the tool results of Mistral's templates).
+    /// Where it is one of Mistral's, replayed reasoning becomes a `thinking` part and call ids become nine letters and
+    /// digits (the same id always gives the same nine).
     ///
     /// # Errors
     /// [`MessageError`], naming the field.
@@ -142,12 +167,16 @@ impl ChatTemplate {
 
     fn prepare_one(&self, index: usize, message: &Message) -> Result<Map<String, Json>, MessageError> {
         let mut out = message.to_template(index)?;
+        if message.role == "developer" && !self.traits.developer_role {
+            out.insert("role".into(), "system".into());
+        }
         let separator = match message.role.as_str() {
             "tool" => self.traits.tool_separator,
             _ => (!self.traits.takes_parts).then_some("\n"),
         };
-        if let (Some(Content::Parts(parts)), Some(separator)) = (&message.content, separator) {
-            out.insert("content".into(), join_text(index, parts, separator)?.into());
+        if let (Some(Json::Array(parts)), Some(separator)) = (out.get("content"), separator) {
+            let text = join_text(index, parts, separator)?;
+            out.insert("content".into(), text.into());
         }
         if self.traits.thinking_parts {
             reasoning_to_part(&mut out);
@@ -205,6 +234,7 @@ impl ChatTemplate {
             thinking_parts: mentions(&["'thinking'", "\"thinking\""]) && mentions(&["[THINK]"]),
             short_call_ids: mentions(&["length != 9", "length == 9"]),
             thinking_switch: mentions(&["enable_thinking"]),
+            developer_role: mentions(&["'developer'", "\"developer\""]),
         }
     }
 
@@ -214,6 +244,10 @@ impl ChatTemplate {
         let quoted = ["'", "\""].map(|quote| format!("{quote}{PROBE}{quote}"));
         self.render(&input).is_ok_and(|text| text.contains(PROBE) && !quoted.iter().any(|q| text.contains(q)))
     }
+}
+
+fn named(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" but for special uses ({})", names.join(", ")) }
 }
 
 fn join_text(index: usize, parts: &[Json], separator: &str) -> Result<String, MessageError> {

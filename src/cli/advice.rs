@@ -1,4 +1,5 @@
 //! Flags that help against the library's errors.
+use ember::chat::{PromptError, TemplateError};
 use ember::device::{BackendError, DeviceError};
 use ember::engine::EngineError;
 use ember::{Error, ProjectorError};
@@ -9,6 +10,13 @@ pub fn of(error: &Error) -> Option<String> {
     match error {
         Error::PromptTooLong { tokens, allowed, .. } if tokens <= allowed => {
             Some(format!("raise --ctx-size (up to {allowed})"))
+        }
+        Error::Template(error) if matches!(**error, TemplateError::Missing { .. }) => Some(
+            "name one with --chat-template FILE, or continue a text as it is with `ember run --raw`"
+                .to_owned(),
+        ),
+        Error::Prompt(PromptError::Omission(_)) => {
+            Some("give another one with --chat-template FILE".to_owned())
         }
         Error::ContextTooLarge { .. } => Some("lower --ctx-size".to_owned()),
         Error::Projector(

@@ -17,6 +17,24 @@ pub struct ModelArg {
     pub model: PathBuf,
 }
 
+/// The chat template of a command.
+#[derive(Args)]
+pub struct TemplateArg {
+    /// Chat template (Jinja, as Hugging Face's) to use in place of the model's
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+}
+
+impl TemplateArg {
+    /// The text of the file, if one is named.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(&self) -> Result<Option<String>> {
+        self.chat_template.as_deref().map(read_text).transpose()
+    }
+}
+
 /// The device that a model runs on.
 #[derive(Args, Clone, Copy)]
 #[command(next_help_heading = "Device")]
@@ -77,6 +95,7 @@ pub fn model_options(device: DeviceArgs, context: &ContextArgs, projector: Proje
         projector: projector.mmproj,
         image_max_tokens: projector.image_max_tokens,
         check_finite: false,
+        chat_template: None,
         progress: progress::reporter(),
     }
 }

@@ -1,4 +1,5 @@
 //! Output of answers on the two streams, and the end of a pipe that nobody reads any more.
+use ember::chat::Omission;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
@@ -87,6 +88,13 @@ impl<O: Write, E: Write> AnswerWriter<O, E> {
 pub fn json_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out)
+}
+
+/// Says on stderr what the chat template left out of a prompt.
+pub fn warn_of_omissions(omissions: &[Omission]) {
+    for omission in omissions {
+        eprintln!("warning: {omission}");
+    }
 }
 
 /// The text in dim letters, when stderr may show them.

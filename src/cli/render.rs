@@ -1,5 +1,5 @@
 //! `ember render`: a conversation as the model reads it.
-use super::args::{ModelArg, ThinkArgs, read_text};
+use super::args::{ModelArg, TemplateArg, ThinkArgs, read_text};
 use super::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use ember::chat::{Message, Prompt};
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   ember render -m model.gguf messages.json
   ember render -m model.gguf messages.json --tools tools.json --no-think
+  ember render -m model.gguf messages.json --chat-template template.jinja
   echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | ember render -m model.gguf - --json")]
 pub struct Args {
     #[command(flatten)]
@@ -28,6 +29,8 @@ pub struct Args {
     #[arg(long)]
     no_generation_prompt: bool,
     #[command(flatten)]
+    template: TemplateArg,
+    #[command(flatten)]
     think: ThinkArgs,
     /// Print one JSON object: {"text": rendered, "tokens": [ids]}
     #[arg(long)]
@@ -39,13 +42,18 @@ pub fn run(args: Args) -> Result<Outcome> {
     let messages = Message::list_from_json(&read_text(&args.messages)?)
         .with_context(|| args.messages.display().to_string())?;
     let tools = args.tools.as_deref().map(read_tools).transpose()?;
-    let prompt = ChatTokenizer::open(&args.model.model)?.render(&Conversation {
+    let mut chat = ChatTokenizer::open(&args.model.model)?;
+    if let Some(template) = args.template.read()? {
+        chat = chat.with_chat_template(&template)?;
+    }
+    let prompt = chat.render(&Conversation {
         messages,
         tools,
         think: args.think.switch(),
         no_generation_prompt: args.no_generation_prompt,
         ..Conversation::default()
     })?;
+    output::warn_of_omissions(&prompt.warnings);
     let mut out = io::stdout().lock();
     if args.json {
         output::json_line(&mut out, &PromptJson::from(&prompt))?;

@@ -1,6 +1,7 @@
 //! `ember run`: one prompt, one answer.
 use super::args::{
-    CheckArgs, ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options, read_piped_stdin, read_text,
+    CheckArgs, ContextArgs, DeviceArgs, ModelArg, TemplateArg, ThinkArgs, model_options, read_piped_stdin,
+    read_text,
 };
 use super::generation_args::GenerationArgs;
 use super::image_args::ImageArgs;
@@ -37,8 +38,10 @@ pub struct Args {
     system: Option<String>,
     /// Continue the prompt as it is, without the chat template; control tokens in it are recognised, and an [IMG] is the
     /// place of an --image
-    #[arg(long, conflicts_with_all = ["think", "no_think"])]
+    #[arg(long, conflicts_with_all = ["think", "no_think", "chat_template"])]
     raw: bool,
+    #[command(flatten)]
+    template: TemplateArg,
     #[command(flatten)]
     think: ThinkArgs,
     /// Print one JSON object instead of streaming: text, reasoning, finish_reason (stop, length, repetition or
@@ -113,9 +116,13 @@ pub fn run(args: Args) -> Result<Outcome> {
     let options = args.generation.options();
     let model_options = ModelOptions {
         check_finite: args.check.check_finite,
+        chat_template: args.template.read()?,
         ..model_options(args.device, &args.context, args.images.projector)
     };
     let mut files = ModelFiles::open(&args.model.model, model_options)?;
+    if !args.raw {
+        files.chat()?.template()?;
+    }
     // A mistake in the settings comes to light before anything is loaded.
     options.clone().resolve(files.checkpoint())?;
     let images = model::read_images(&mut files, &args.images.images)?;
@@ -129,6 +136,7 @@ pub fn run(args: Args) -> Result<Outcome> {
         files.chat()?.prompt(&Conversation { messages, think, images: grids, ..Conversation::default() })?
     };
     if args.dump_prompt {
+        output::warn_of_omissions(&prompt.warnings);
         return dump(&prompt, args.json);
     }
     ensure!(!prompt.ids.is_empty(), "the prompt is empty");
@@ -145,7 +153,7 @@ fn answer(
     json: bool,
 ) -> Result<Outcome> {
     let load_time = model.load_time();
-    let mut session = model.session(options)?;
+    let mut session = model.raw_session(options)?;
     let mut writer = AnswerWriter::new();
     let shown = turn::show(|| session.complete(prompt, images), (!json).then_some(&mut writer))?;
     let Some(result) = shown else { return Ok(Outcome::Interrupted) };

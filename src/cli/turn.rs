@@ -1,7 +1,7 @@
 //! One answer of a model, shown as it comes.
 use super::interrupt::Listener;
 use super::model::report_images;
-use super::output::AnswerWriter;
+use super::output::{AnswerWriter, warn_of_omissions};
 use anyhow::Result;
 use ember::{Answer, AnswerResult, Error};
 
@@ -19,6 +19,7 @@ pub fn show<'a>(
         Err(Error::Cancelled) => return Ok(None),
         answer => answer?,
     };
+    warn_of_omissions(answer.warnings());
     report_images(answer.images());
     while let Some(piece) = answer.next().transpose()? {
         if let Some(writer) = &mut writer {

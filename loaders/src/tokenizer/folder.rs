@@ -89,6 +89,12 @@ enum ChatTemplate {
     Named(Vec<NamedTemplate>),
 }
 
+/// chat_template.json or processor_config.json.
+#[derive(Default, Deserialize)]
+struct ProcessorConfig {
+    chat_template: Option<ChatTemplate>,
+}
+
 #[derive(Deserialize)]
 struct NamedTemplate {
     name: String,
@@ -249,21 +255,30 @@ fn starts_with_bos(file: &TokenizerJson, bos: Option<u32>, tokens: &[String]) ->
     steps(&file.post_processor, "processors").into_iter().any(first)
 }
 
-/// chat_template.jinja and additional_chat_templates/, which go before those of tokenizer_config.json.
+/// The chat templates of a folder, by name, from where transformers takes them: from files of their own
+/// (chat_template.jinja and additional_chat_templates/NAME.jinja) or else, all of them, from tokenizer_config.json. Where
+/// neither has any, from the files of a processor: chat_template.json, processor_config.json.
 fn chat_templates(
     folder: &Path,
     config: Option<ChatTemplate>,
 ) -> Result<BTreeMap<String, String>, TokenizerError> {
-    let mut templates = match config {
-        None => BTreeMap::new(),
-        Some(ChatTemplate::One(template)) => [(DEFAULT_TEMPLATE.to_owned(), template)].into(),
-        Some(ChatTemplate::Named(named)) => {
-            named.into_iter().map(|named| (named.name, named.template)).collect()
-        }
-    };
-    if let Some(template) = present(read(&folder.join("chat_template.jinja")))? {
-        templates.insert(DEFAULT_TEMPLATE.to_owned(), template);
+    let files = template_files(folder)?;
+    if !files.is_empty() {
+        return Ok(files);
     }
+    let mut templates = config.map(ChatTemplate::by_name).unwrap_or_default();
+    for name in ["chat_template.json", "processor_config.json"] {
+        if templates.is_empty() {
+            let config: ProcessorConfig = read_optional(&folder.join(name))?;
+            templates = config.chat_template.map(ChatTemplate::by_name).unwrap_or_default();
+        }
+    }
+    Ok(templates)
+}
+
+/// chat_template.jinja and additional_chat_templates/.
+fn template_files(folder: &Path) -> Result<BTreeMap<String, String>, TokenizerError> {
+    let mut templates = BTreeMap::new();
     let additional = folder.join("additional_chat_templates");
     let io = |source| TokenizerError::Io { path: additional.clone(), source };
     for entry in present(fs::read_dir(&additional).map_err(io))?.into_iter().flatten() {
@@ -275,7 +290,19 @@ fn chat_templates(
             templates.insert(name.to_owned(), read(&path)?);
         }
     }
+    if let Some(template) = present(read(&folder.join("chat_template.jinja")))? {
+        templates.insert(DEFAULT_TEMPLATE.to_owned(), template);
+    }
     Ok(templates)
+}
+
+impl ChatTemplate {
+    fn by_name(self) -> BTreeMap<String, String> {
+        match self {
+            Self::One(template) => [(DEFAULT_TEMPLATE.to_owned(), template)].into(),
+            Self::Named(named) => named.into_iter().map(|named| (named.name, named.template)).collect(),
+        }
+    }
 }
 
 impl MergeRule {

@@ -335,6 +335,11 @@ impl Tokenizer {
     pub fn chat_template(&self, name: Option<&str>) -> Option<&str> {
         self.chat_templates.get(name.unwrap_or(vocab::DEFAULT_TEMPLATE)).map(String::as_str)
     }
+
+    /// The names of the chat templates besides the default one.
+    pub fn chat_template_names(&self) -> impl Iterator<Item = &str> {
+        self.chat_templates.keys().map(String::as_str).filter(|name| *name != vocab::DEFAULT_TEMPLATE)
+    }
 }
 
 impl std::fmt::Debug for Tokenizer {

@@ -228,15 +228,18 @@ pub(super) fn split_merge(index: usize, rule: &str) -> Result<MergePair<'_>, Tok
     }
 }
 
-/// `tokenizer.chat_template`, and the named ones that `tokenizer.chat_templates` lists.
+/// `tokenizer.chat_template`, and the named ones: those that `tokenizer.chat_templates` lists, and any other that is there.
 pub(super) fn chat_templates(metadata: &Metadata) -> Result<BTreeMap<String, String>, TokenizerError> {
+    const KEY: &str = "tokenizer.chat_template";
     let mut templates = BTreeMap::new();
-    if let Some(template) = metadata.opt_str("tokenizer.chat_template")? {
-        templates.insert(DEFAULT_TEMPLATE.to_owned(), template.to_owned());
+    let listed = metadata.opt_str_array("tokenizer.chat_templates")?.unwrap_or_default();
+    let named = metadata.iter().filter_map(|(key, _)| key.strip_prefix(KEY)?.strip_prefix('.'));
+    for name in listed.iter().map(String::as_str).chain(named) {
+        let template = metadata.str(&format!("{KEY}.{name}"))?;
+        templates.insert(name.to_owned(), template.to_owned());
     }
-    for name in metadata.opt_str_array("tokenizer.chat_templates")?.unwrap_or_default() {
-        let template = metadata.str(&format!("tokenizer.chat_template.{name}"))?;
-        templates.insert(name.clone(), template.to_owned());
+    if let Some(template) = metadata.opt_str(KEY)? {
+        templates.insert(DEFAULT_TEMPLATE.to_owned(), template.to_owned());
     }
     Ok(templates)
 }

@@ -21,6 +21,20 @@ pub(super) fn tojson(value: &Value, positional: Rest<Value>, kwargs: Kwargs) -> 
     Ok(Value::from(out))
 }
 
+/// The text of a value, in the default layout.
+pub(super) fn text(value: &Value, ensure_ascii: bool) -> String {
+    let style = Style {
+        ensure_ascii,
+        indent: None,
+        item_separator: ", ".into(),
+        key_separator: ": ".into(),
+        sort_keys: false,
+    };
+    let mut out = String::new();
+    style.write(&mut out, value, 0).expect("a value that was JSON has a JSON text");
+    out
+}
+
 impl Style {
     fn from_args(positional: &[Value], kwargs: &Kwargs) -> Result<Self, Error> {
         let argument = |index: usize, name: &str| -> Result<Option<Value>, Error> {

@@ -5,6 +5,7 @@ mod json;
 mod python;
 mod source;
 mod strings;
+mod support;
 
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
@@ -12,6 +13,7 @@ use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 pub(super) use source::rewrite;
 use std::fmt::Write as _;
+pub(super) use support::{Unsupported, unsupported};
 
 /// Bounds the work of one rendering, so that a hostile file's endless loop is an error. A test renders 2000 messages
 /// within it, through mistral-common's v13 template.
@@ -80,4 +82,18 @@ pub(super) fn strftime_now(now: NaiveDateTime) -> Value {
         })?;
         Ok(text)
     })
+}
+
+/// The JSON text of a value, as Python's `json.dumps(value, ensure_ascii=False)` writes it.
+pub(super) fn json_text(json: &serde_json::Value) -> String {
+    json::text(&value_of(json), false)
+}
+
+/// The spellings of a text in a rendering: as it is, and inside the quotes of JSON and of Python.
+pub(super) fn spellings(text: &str) -> [String; 4] {
+    let value = Value::from(text);
+    let inside = |quoted: String| quoted[1..quoted.len() - 1].to_owned();
+    let json = [false, true].map(|ensure_ascii| inside(json::text(&value, ensure_ascii)));
+    let [json, ascii] = json;
+    [text.to_owned(), json, ascii, inside(python::repr(&value))]
 }

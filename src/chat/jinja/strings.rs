@@ -8,6 +8,49 @@ use crate::chat::guard::unmarked;
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
+/// Every method that a template may call: of strings, lists and dicts (here and in `pycompat`) and of `loop`.
+pub(super) const METHODS: [&str; 39] = [
+    "capitalize",
+    "changed",
+    "count",
+    "cycle",
+    "endswith",
+    "find",
+    "format",
+    "get",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "isupper",
+    "items",
+    "join",
+    "keys",
+    "lower",
+    "lstrip",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "title",
+    "upper",
+    "values",
+];
+
 /// Called for every method minijinja does not know.
 pub(super) fn call_method(
     state: &mut State,

@@ -3,7 +3,7 @@ mod command;
 mod input;
 mod terminal;
 
-use super::args::{CheckArgs, ContextArgs, DeviceArgs, ModelArg, ThinkArgs, model_options};
+use super::args::{CheckArgs, ContextArgs, DeviceArgs, ModelArg, TemplateArg, ThinkArgs, model_options};
 use super::generation_args::GenerationArgs;
 use super::image_args::ImageArgs;
 use super::{Outcome, model, output};
@@ -33,6 +33,8 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     #[command(flatten)]
+    template: TemplateArg,
+    #[command(flatten)]
     think: ThinkArgs,
     #[command(flatten)]
     images: ImageArgs,
@@ -51,6 +53,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     let is_projector_named = args.images.projector.mmproj.is_some();
     let options = ModelOptions {
         check_finite: args.check.check_finite,
+        chat_template: args.template.read()?,
         ..model_options(args.device, &args.context, args.images.projector)
     };
     let mut files = ModelFiles::open(&args.model.model, options)?;
