@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::pre_tokenizer::{DIGIT, GPT2, LLAMA_BPE, PreTokenizer, TEKKEN};
 use super::vocab::DEFAULT_TEMPLATE;
 use super::{TokenKind, TokenizerError, Vocab};
+use crate::text;
 
 /// tokenizer.json, as far as it matters here.
 #[derive(Deserialize)]
@@ -305,7 +306,7 @@ impl TokenText {
 }
 
 fn read(path: &Path) -> Result<String, TokenizerError> {
-    fs::read_to_string(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), source })
+    text::read(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), source })
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, TokenizerError> {
