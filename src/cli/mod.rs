@@ -5,6 +5,7 @@ mod bench;
 mod chat;
 mod detokenize;
 mod devices;
+mod escapes;
 mod generation_args;
 mod image_args;
 mod info;
