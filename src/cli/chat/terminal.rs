@@ -197,6 +197,6 @@ fn show<'a>(start: impl FnOnce() -> Result<Answer<'a>, Error>) -> Result<bool> {
         shown => shown?,
     };
     let Some(result) = shown else { return Ok(false) };
-    eprintln!("{}", output::dim(&statistics::line(&result)));
+    output::dim_line(&statistics::line(&result));
     Ok(!result.is_nothing())
 }
