@@ -23,6 +23,7 @@ mod run;
 mod safetensors;
 mod statistics;
 mod synth;
+mod text_input;
 mod tokenize;
 mod turn;
 mod vision;
