@@ -34,8 +34,8 @@ pub enum Existing {
 pub struct OutFile<'a>(&'a Path);
 
 impl<'a> OutFile<'a> {
-    /// Checks that a file can be written at `path` without replacing one of `inputs`, by whatever path or link, or one that
-    /// is to stay.
+    /// Checks that a file can be written at `path` without replacing one of `inputs` or a text that was read, by whatever
+    /// path or link, or a file that is to stay.
     ///
     /// # Errors
     /// The file that is in the way.
@@ -47,7 +47,8 @@ impl<'a> OutFile<'a> {
                 continue;
             }
             let name = written.display();
-            if let Some(input) = same_file_among(written, inputs) {
+            let texts = with_paths(&TEXTS, |texts| texts.clone());
+            if let Some(input) = same_file_among(written, inputs.iter().chain(&texts)) {
                 let input = if input == written { String::new() } else { format!(" ({})", input.display()) };
                 bail!("{name} is an input of this command{input}: write to another file");
             }
@@ -71,7 +72,7 @@ impl<'a> OutFile<'a> {
     /// If the file cannot be created.
     pub fn create(&self) -> Result<Unfinished> {
         let part = OutputFile::part_of(self.0);
-        with_parts(|parts| parts.push(part.clone()));
+        with_paths(&PARTS, |parts| parts.push(part.clone()));
         let registered = Registered(part);
         let file = OutputFile::create(self.0).with_context(|| self.cannot_write())?;
         Ok(Unfinished { file, registered })
@@ -114,15 +115,22 @@ impl Write for Unfinished {
 
 /// The unfinished files, for an end of the program that runs no destructors.
 static PARTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// The files of prompts, messages, tools and templates, wherever they were read.
+static TEXTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-fn with_parts<T>(act: impl FnOnce(&mut Vec<PathBuf>) -> T) -> T {
-    // The list is whole whenever the lock is free.
-    act(&mut PARTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+fn with_paths<T>(paths: &Mutex<Vec<PathBuf>>, act: impl FnOnce(&mut Vec<PathBuf>) -> T) -> T {
+    // A list is whole whenever its lock is free.
+    act(&mut paths.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+/// Makes a file that is read as text one of the inputs.
+pub fn protect_text(path: &Path) {
+    with_paths(&TEXTS, |texts| texts.push(path.to_owned()));
 }
 
 /// Removes the unfinished files, before the program ends on the spot.
 pub fn remove_unfinished() {
-    with_parts(|parts| {
+    with_paths(&PARTS, |parts| {
         for part in parts.drain(..) {
             // Nothing is left to try, and nobody to tell.
             let _removed = fs::remove_file(part);
@@ -135,13 +143,13 @@ struct Registered(PathBuf);
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        with_parts(|parts| parts.retain(|part| *part != self.0));
+        with_paths(&PARTS, |parts| parts.retain(|part| *part != self.0));
     }
 }
 
-fn same_file_among<'p>(path: &Path, others: &'p [PathBuf]) -> Option<&'p PathBuf> {
+fn same_file_among<'p>(path: &Path, mut others: impl Iterator<Item = &'p PathBuf>) -> Option<&'p PathBuf> {
     let identity = identity(path)?;
-    others.iter().find(|other| self::identity(other).is_some_and(|other| other == identity))
+    others.find(|other| self::identity(other).is_some_and(|other| other == identity))
 }
 
 /// Device and inode: the same for every path of a file, symbolic and hard links among them.
@@ -155,4 +163,25 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 #[cfg(not(unix))]
 fn identity(path: &Path) -> Option<PathBuf> {
     fs::canonicalize(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::text_input::read_text;
+
+    #[test]
+    fn a_text_that_was_read_is_an_input() {
+        let folder = std::env::temp_dir().join(format!("ember-texts-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (read, other) = (folder.join("read.jinja"), folder.join("other.jinja"));
+        for path in [&read, &other] {
+            fs::write(path, "{{ messages }}").unwrap();
+        }
+        read_text(&read).unwrap();
+        let refused = OutFile::new(&folder.join("./read.jinja"), Existing::Replace, &[]).err().unwrap();
+        assert!(refused.to_string().contains("is an input of this command"), "{refused}");
+        assert!(OutFile::new(&other, Existing::Replace, &[]).is_ok());
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -1,4 +1,5 @@
 //! Texts that come from files and from stdin.
+use super::out_file::protect_text;
 use anyhow::{Context, Result};
 use ember_loaders::text::{self, MAX_TEXT_BYTES, TextError};
 use std::io::{self, ErrorKind, IsTerminal, Read, stdin};
@@ -10,15 +11,16 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(3);
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The whole of a text file; `-` is stdin.
+/// The whole of a text file, which is then an input that no output may replace; `-` is stdin.
 ///
 /// # Errors
 /// If it cannot be read or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    match is_stdin(path) {
-        true => text::read_from(stdin().lock()).context("cannot read stdin"),
-        false => text::read(path).with_context(|| format!("cannot read {}", path.display())),
+    if is_stdin(path) {
+        return text::read_from(stdin().lock()).context("cannot read stdin");
     }
+    protect_text(path);
+    text::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The text without its last line break.
