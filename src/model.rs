@@ -76,6 +76,25 @@ impl ModelFiles {
         &self.checkpoint
     }
 
+    /// The paths of all files of the model: every shard, or what its folder holds; and those of its projector, if that is
+    /// open.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be listed.
+    pub fn paths(&self) -> Result<Vec<PathBuf>, Error> {
+        let folder = self.checkpoint.path();
+        let io = |source| Error::Io { path: folder.to_owned(), source };
+        let mut paths = match self.checkpoint.gguf() {
+            Some(gguf) => gguf.paths().to_vec(),
+            None => {
+                let entries = folder.read_dir().map_err(io)?;
+                entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(io)?
+            }
+        };
+        paths.extend(self.vision.iter().flat_map(VisionModel::paths).cloned());
+        Ok(paths)
+    }
+
     /// The hyperparameters.
     pub fn config(&self) -> &ModelConfig {
         self.checkpoint.config()

@@ -176,7 +176,8 @@ fn thinking_is_switched_off_by_the_template_or_not_at_all() {
     assert!(prompt.text.ends_with("<|im_start|>assistant\n<think>\n\n</think>\n\n"), "{}", prompt.text);
     // The answer is content.
     assert_eq!(split(&qwen, &prompt, "Hello."), (String::new(), "Hello.".to_owned()));
-    assert!(!qwen.thinks(&prompt) && qwen.thinks(&render(&qwen, HI).unwrap()));
+    assert_eq!(qwen.thinking(&prompt), Thinking::Off);
+    assert_eq!(qwen.thinking(&render(&qwen, HI).unwrap()), Thinking::On);
     let error = off(&chat(QWEN, "trl-qwen3_instruct_2507")).unwrap_err();
     assert!(matches!(error, Error::NoThinkingSwitch { think: false }), "{error}");
 }

@@ -48,7 +48,7 @@ fn the_prompt_may_come_from_anywhere() {
         on_qwen(&["run", "--dump-prompt", "--json"], args, input).json()["text"].clone()
     };
     let expected = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
-    assert_eq!(dump(&["hi"], "not this"), expected);
+    assert_eq!(dump(&["hi"], ""), expected);
     assert_eq!(dump(&["-p", "hi"], ""), expected);
     assert_eq!(dump(&["-f", file.to_str().unwrap()], ""), expected);
     assert_eq!(dump(&[], "hi\r\n"), expected);

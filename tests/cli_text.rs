@@ -22,8 +22,19 @@ fn info_as_json_has_every_key_and_tensor() {
 }
 
 #[test]
-fn info_as_text_is_not_truncated() {
-    let info = ember(&["info", &model("qwen3-tied/q8_0.gguf")]).ok();
+fn info_as_text_shortens_arrays_only() {
+    let short = ember(&["info", &model("qwen3-tied/q8_0.gguf")]).ok();
+    let tokens = short.stdout.lines().find(|line| line.contains("tokenizer.ggml.tokens ")).unwrap();
+    assert_eq!(
+        tokens,
+        "  tokenizer.ggml.tokens (array of 288 string): [\"<|endoftext|>\", \"<|im_start|>\", \"<|im_end|>\", \"!\", \
+         \"\\\"\", \"#\", \"$\", \"%\", \"&\", \"'\", \"(\", \")\", \"*\", \"+\", \",\", \"-\", ... 272 more]"
+    );
+    let info = ember(&["info", "--full", &model("qwen3-tied/q8_0.gguf")]).ok();
+    let but_arrays = |text: &str| {
+        text.lines().filter(|line| !line.contains("(array of ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(but_arrays(&short.stdout), but_arrays(&info.stdout));
     assert!(info.stdout.contains("\nmetadata: 24 keys\n"), "{}", info.stdout);
     assert!(info.stdout.contains("\ntensors: 24\n"));
     assert!(

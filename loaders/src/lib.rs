@@ -3,4 +3,5 @@ pub mod checkpoint;
 pub mod gguf;
 pub mod image;
 pub mod projector;
+pub mod text;
 pub mod tokenizer;

@@ -147,4 +147,10 @@ fn output_appears_only_when_complete() {
     complete.commit().unwrap();
     assert!(!part.exists());
     assert_eq!(fs::read(&target).unwrap(), b"new");
+
+    let linked = folder.join("other.gguf");
+    fs::write(&linked, b"other").unwrap();
+    fs::hard_link(&linked, &part).unwrap();
+    OutputFile::create(&target).unwrap().commit().unwrap();
+    assert_eq!(fs::read(&linked).unwrap(), b"other", "a link in the way is replaced, not followed");
 }

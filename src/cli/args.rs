@@ -1,13 +1,11 @@
 //! Arguments that several commands share.
 use super::image_args::ProjectorArgs;
 use super::progress;
-use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ember::ModelOptions;
 use ember::device::{BackendKind, DeviceOptions, KvType};
-use std::io::{IsTerminal, Read, stdin};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The model of a command.
 #[derive(Args)]
@@ -131,31 +129,6 @@ pub fn positive(text: &str) -> Result<usize, String> {
         Ok(number) => Ok(number),
         Err(_) => Err("not a whole number of at least 1".into()),
     }
-}
-
-/// The whole of a text file; `-` is stdin.
-///
-/// # Errors
-/// If it cannot be read or is not UTF-8.
-pub fn read_text(path: &Path) -> Result<String> {
-    if path == Path::new("-") {
-        return read_stdin();
-    }
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// Stdin, when something is piped into it: nobody waits for a terminal by mistake.
-///
-/// # Errors
-/// If it cannot be read or is not UTF-8.
-pub fn read_piped_stdin() -> Result<Option<String>> {
-    if stdin().is_terminal() { Ok(None) } else { read_stdin().map(Some) }
-}
-
-fn read_stdin() -> Result<String> {
-    let mut text = String::new();
-    stdin().lock().read_to_string(&mut text).context("cannot read stdin")?;
-    Ok(text)
 }
 
 #[cfg(test)]

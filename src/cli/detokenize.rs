@@ -1,5 +1,7 @@
 //! `ember detokenize`: token ids to text.
-use super::args::{ModelArg, read_piped_stdin};
+use super::args::ModelArg;
+use super::text_input::read_piped_stdin;
+use super::visible::shown;
 use super::{Outcome, usage_error};
 use anyhow::{Context, Result, bail};
 use ember::ChatTokenizer;
@@ -7,11 +9,13 @@ use std::io::{self, IsTerminal, Write};
 
 /// Turn token ids back into text
 #[derive(clap::Args)]
-#[command(after_help = "The text is printed as it is; only on a terminal does a line break follow it.
+#[command(
+    after_help = "The text is printed as it is; only on a terminal are control characters escaped, and a line break follows.
 
 Examples:
   ember detokenize -m model.gguf 9906 1917
-  ember tokenize -m model.gguf \"Hello\" | cut -f1 | ember detokenize -m model.gguf")]
+  ember tokenize -m model.gguf \"Hello\" | cut -f1 | ember detokenize -m model.gguf"
+)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArg,
@@ -34,8 +38,9 @@ pub fn run(args: Args) -> Result<Outcome> {
         bail!("token id {id} is outside the vocabulary of {} tokens", tokenizer.vocab_size());
     }
     let mut out = io::stdout().lock();
-    out.write_all(tokenizer.decode(&ids, false).as_bytes())?;
-    if out.is_terminal() {
+    let is_terminal = out.is_terminal();
+    out.write_all(shown(is_terminal, &tokenizer.decode(&ids, false)).as_bytes())?;
+    if is_terminal {
         writeln!(out)?;
     }
     out.flush()?;

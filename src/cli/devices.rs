@@ -2,6 +2,7 @@
 use super::Outcome;
 use super::args::backend_parser;
 use super::progress::Spinner;
+use super::visible::visible;
 use anyhow::{Result, bail};
 use ember::device::{self, BackendKind, devices};
 use std::io::{self, Write};
@@ -46,14 +47,14 @@ pub fn run(args: Args) -> Result<Outcome> {
             Ok(devices) if devices.is_empty() => writeln!(out, "{backend}: no device found")?,
             Ok(devices) => {
                 for device in devices {
-                    writeln!(out, "{backend} {}: {}", device.index, device.name)?;
+                    writeln!(out, "{backend} {}: {}", device.index, visible(&device.name))?;
                     for fact in device.facts {
-                        writeln!(out, "    {fact}")?;
+                        writeln!(out, "    {}", visible(&fact))?;
                     }
                 }
             }
             Err(error) if args.backend.is_some() => return Err(error.into()),
-            Err(error) => writeln!(out, "{backend}: {error:#}")?,
+            Err(error) => writeln!(out, "{backend}: {}", visible(&format!("{error:#}")))?,
         }
     }
     out.flush()?;

@@ -1,5 +1,7 @@
 //! Arguments about images and the projector that reads them.
+use super::paths::path_or_file_uri;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::path::PathBuf;
 
 /// The projector that reads images for a model.
@@ -19,7 +21,7 @@ pub struct ProjectorArgs {
 #[command(next_help_heading = "Images")]
 pub struct ImageArgs {
     /// Image for the model: PNG, JPEG, WebP, GIF (its first frame) or BMP (repeatable)
-    #[arg(long = "image", value_name = "FILE")]
+    #[arg(long = "image", value_name = "FILE", value_parser = OsStringValueParser::new().map(path_or_file_uri))]
     pub images: Vec<PathBuf>,
     #[command(flatten)]
     pub projector: ProjectorArgs,

@@ -1,5 +1,5 @@
 //! Ctrl-C: the first one asks the work in progress to stop, one more, or one while nothing listens, ends the program.
-use super::EXIT_INTERRUPTED;
+use super::{EXIT_INTERRUPTED, out_file};
 use anyhow::{Context, Result};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,6 +16,7 @@ static STATE: AtomicU8 = AtomicU8::new(IDLE);
 pub fn install() -> Result<()> {
     ctrlc::set_handler(|| {
         if STATE.compare_exchange(LISTENING, REQUESTED, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            out_file::remove_unfinished();
             std::process::exit(EXIT_INTERRUPTED.into());
         }
     })

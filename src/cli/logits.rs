@@ -3,6 +3,7 @@ use super::args::{CheckArgs, ContextArgs, DeviceArgs, ModelArg, kv_type, model_o
 use super::detokenize::parse_ids;
 use super::image_args::ImageArgs;
 use super::interrupt::Listener;
+use super::out_file::{ForceArg, OutFile};
 use super::progress::Bar;
 use super::safetensors::{Dtype, write_f32, write_header, write_i64};
 use super::{Outcome, model, usage_error};
@@ -11,9 +12,8 @@ use ember::chat::Prompt;
 use ember::device::KvType;
 use ember::engine::{Engine, Sequence, Tokens, Wanted};
 use ember::{Error, ImageFile, ModelFiles, ModelOptions};
-use ember_loaders::gguf::OutputFile;
 use ember_loaders::image::ImageGrid;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Rows per step: few enough that the logits of a large vocabulary stay small in memory.
 const ROWS: usize = 32;
@@ -40,6 +40,8 @@ pub struct Args {
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
+    #[command(flatten)]
+    force: ForceArg,
     #[command(flatten)]
     images: ImageArgs,
     #[command(flatten)]
@@ -70,7 +72,14 @@ pub fn run(args: Args) -> Result<Outcome> {
         ..model_options(args.device, &context, args.images.projector)
     };
     let mut files = ModelFiles::open(&args.model.model, options)?;
-    let images = model::read_images(&mut files, &args.images.images)?;
+    let images = &args.images.images;
+    if !images.is_empty() {
+        // Its files are inputs too.
+        files.vision()?;
+    }
+    let inputs = [files.paths()?, images.clone()].concat();
+    let out = OutFile::new(&args.out, args.force.into(), &inputs)?;
+    let images = model::read_images(&mut files, images)?;
     let prompt = args.input.read(&files, &images)?;
     files.set_context_size(prompt.ids.len())?;
     let vocab_size = files.config().vocab_size;
@@ -86,7 +95,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     model::report_images(&encoded);
     let spans = encoded.at(&prompt.image_starts);
     let tokens = Tokens { ids: &prompt.ids, images: &spans };
-    write_file(&args.out, model.engine(), tokens, vocab_size, &listener)
+    write_file(&out, model.engine(), tokens, vocab_size, &listener)
 }
 
 impl InputArgs {
@@ -117,15 +126,15 @@ impl InputArgs {
 }
 
 fn write_file(
-    out: &Path,
+    out: &OutFile<'_>,
     engine: &mut Engine,
     tokens: Tokens<'_>,
     vocab_size: usize,
     listener: &Listener,
 ) -> Result<Outcome> {
     let n = tokens.ids.len();
-    let cannot_write = || format!("cannot write {}", out.display());
-    let mut file = OutputFile::create(out).with_context(cannot_write)?;
+    let cannot_write = || out.cannot_write();
+    let mut file = out.create()?;
     let header = [("tokens", Dtype::I64, &[n][..]), ("logits", Dtype::F32, &[n, vocab_size])];
     write_header(&mut file, &header).with_context(cannot_write)?;
     write_i64(&mut file, tokens.ids.iter().map(|&id| i64::from(id))).with_context(cannot_write)?;
@@ -134,7 +143,7 @@ fn write_file(
     })?;
     if outcome == Outcome::Done {
         file.commit().with_context(cannot_write)?;
-        eprintln!("{}: {n} x {vocab_size} logits", out.display());
+        eprintln!("{}: {n} x {vocab_size} logits", out.path().display());
     }
     Ok(outcome)
 }

@@ -1,10 +1,14 @@
 //! The command line: one file per subcommand, and what they share.
+#[macro_use]
+mod visible;
+
 mod advice;
 mod args;
 mod bench;
 mod chat;
 mod detokenize;
 mod devices;
+mod escapes;
 mod generation_args;
 mod image_args;
 mod info;
@@ -12,19 +16,22 @@ mod info_projector;
 mod interrupt;
 mod logits;
 mod model;
+mod out_file;
 mod output;
+mod paths;
 mod progress;
 mod render;
 mod run;
 mod safetensors;
 mod statistics;
 mod synth;
+mod text_input;
 mod tokenize;
 mod turn;
 mod vision;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Exit status after Ctrl-C, as shells report it: 128 + SIGINT.
@@ -71,7 +78,8 @@ enum Outcome {
 
 /// Parses the command line, runs the command and reports its failure.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match cli {
         Ok(cli) => cli,
         Err(error) => return report_usage(&error),
     };
@@ -81,6 +89,11 @@ pub fn main() -> ExitCode {
         Ok(Outcome::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
         Err(error) => report(&error),
     }
+}
+
+/// The command line's description, whose help and errors have colours only where they may.
+fn command() -> clap::Command {
+    Cli::command().color(if output::may_style() { ColorChoice::Auto } else { ColorChoice::Never })
 }
 
 fn run_command(command: Command) -> anyhow::Result<Outcome> {
@@ -148,10 +161,12 @@ fn report_usage(error: &clap::Error) -> ExitCode {
 
 /// A mistake in the arguments of `command` that clap's own rules cannot express.
 fn usage_error(command: &str, message: impl std::fmt::Display) -> anyhow::Error {
-    let mut cli = Cli::command();
+    let mut cli = self::command();
     cli.build();
     let command = cli.find_subcommand_mut(command).expect("named after a variant of Command");
-    command.error(ErrorKind::ValueValidation, message).into()
+    // It may quote a file, and clap prints it.
+    let message = message.to_string();
+    command.error(ErrorKind::ValueValidation, visible::visible(&message)).into()
 }
 
 #[cfg(test)]

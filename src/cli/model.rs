@@ -39,6 +39,6 @@ pub fn report_images(encoded: &EncodedImages) {
         let images = if n == 1 { "image" } else { "images" };
         let rate = tokens as f64 / seconds;
         let line = format!("{n} {images} encoded: {tokens} tokens in {seconds:.2} s, {rate:.1} tokens/s");
-        eprintln!("{}", output::dim(&line));
+        output::dim_line(&line);
     }
 }

@@ -1,12 +1,14 @@
 //! `ember render`: a conversation as the model reads it.
-use super::args::{ModelArg, TemplateArg, ThinkArgs, read_text};
+use super::args::{ModelArg, TemplateArg, ThinkArgs};
+use super::text_input::read_text;
+use super::visible::shown;
 use super::{Outcome, output};
 use anyhow::{Context, Result, ensure};
 use ember::chat::{Message, Prompt};
 use ember::{ChatTokenizer, Conversation};
 use serde::Serialize;
 use serde_json::Value;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// Render messages with the model's chat template
@@ -58,7 +60,7 @@ pub fn run(args: Args) -> Result<Outcome> {
     if args.json {
         output::json_line(&mut out, &PromptJson::from(&prompt))?;
     } else {
-        out.write_all(prompt.text.as_bytes())?;
+        out.write_all(shown(out.is_terminal(), &prompt.text).as_bytes())?;
     }
     out.flush()?;
     Ok(Outcome::Done)

@@ -1,19 +1,20 @@
 //! `ember run`: one prompt, one answer.
-use super::args::{
-    CheckArgs, ContextArgs, DeviceArgs, ModelArg, TemplateArg, ThinkArgs, model_options, read_piped_stdin,
-    read_text,
-};
+use super::args::{CheckArgs, ContextArgs, DeviceArgs, ModelArg, TemplateArg, ThinkArgs, model_options};
 use super::generation_args::GenerationArgs;
 use super::image_args::ImageArgs;
 use super::output::{self, AnswerWriter};
 use super::render::PromptJson;
 use super::statistics::{self, AnswerJson};
+use super::text_input::{
+    is_stdin, read_piped_stdin, read_stdin_beside_prompt, read_text, without_line_break,
+};
+use super::visible::shown;
 use super::{Outcome, model, turn, usage_error};
 use anyhow::{Result, ensure};
 use ember::chat::Prompt;
 use ember::{AnswerOptions, Conversation, Ending, ImageFile, Message, Model, ModelFiles, ModelOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
 /// Answer one prompt
 #[derive(clap::Args)]
@@ -21,11 +22,16 @@ use std::path::{Path, PathBuf};
     after_help = "The answer goes to stdout as it is generated; reasoning and statistics go to stderr. Ctrl-C stops
 the answer (exit status 130).
 
+What is piped into stdin is part of the prompt: after a blank line when there is a prompt already, of which stderr tells
+the size. A pipe that stays silent for 3 seconds is then left alone; `-f -` waits for as long as it takes. --no-stdin
+never reads stdin: with it (or </dev/null), a loop over a list does not lose the rest of its list to the first call.
+
 Examples:
   ember run -m model.gguf \"Why is the sky blue?\"
   ember run -m model.gguf --system \"Answer in French.\" --temp 0.7 --seed 1 -f question.txt
   ember run -m model.gguf --image photo.jpg \"What is this?\"
-  git diff | ember run -m model.gguf --max-tokens 300 --json | jq -r .text
+  git diff | ember run -m model.gguf \"Review this change\" --json | jq -r .text
+  while read -r line; do ember run -m model.gguf --no-stdin \"$line\"; done < questions.txt
   ember run -m model.gguf --raw \"Once upon a time\""
 )]
 pub struct Args {
@@ -64,38 +70,60 @@ pub struct Args {
 }
 
 #[derive(clap::Args)]
-#[group(multiple = false)]
 struct PromptArgs {
-    /// The prompt [default: stdin, when something is piped into it; `-` too means stdin]
+    #[command(flatten)]
+    given: GivenPrompt,
+    /// Leave stdin alone, whatever is piped into it
+    #[arg(long)]
+    no_stdin: bool,
+}
+
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct GivenPrompt {
+    /// The prompt; text that is piped into stdin follows it [default: that text; `-` too means stdin]
     #[arg(value_name = "PROMPT")]
     positional: Option<String>,
     /// The prompt, as a flag
     #[arg(short, long = "prompt", value_name = "TEXT")]
     prompt: Option<String>,
-    /// Read the prompt from a file, without its last line break
+    /// Read the prompt from a file, without its last line break; `-` is stdin
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
 impl PromptArgs {
-    /// The prompt; `default` when there is none.
+    /// The prompt, with what is piped in; `default` when there is neither.
     fn read(self, default: Option<&str>) -> Result<String> {
-        let whole = match (self.positional, self.prompt, self.file) {
-            (Some(dash), ..) if dash == "-" => read_text(Path::new("-"))?,
-            (Some(text), ..) | (_, Some(text), _) => return Ok(text),
-            (.., Some(file)) => read_text(&file)?,
-            (None, None, None) => {
-                let missing = "there is no prompt: give one, name a file (-f), or pipe one into stdin";
-                let piped = read_piped_stdin()?;
-                // With nothing on it, stdin need not be meant: a program that starts another one often leaves it so.
-                match default.filter(|_| piped.as_ref().is_none_or(|text| text.trim().is_empty())) {
-                    Some(default) => default.to_owned(),
-                    None => piped.ok_or_else(|| usage_error("run", missing))?,
-                }
-            }
+        let Self { given, no_stdin } = self;
+        let file =
+            given.file.or_else(|| given.positional.as_ref().filter(|text| *text == "-").map(PathBuf::from));
+        if let Some(stdin) = file.as_deref().filter(|file| is_stdin(file)) {
+            return match no_stdin {
+                true => Err(usage_error("run", "`-` reads stdin, and --no-stdin does not")),
+                false => Ok(without_line_break(read_text(stdin)?)),
+            };
+        }
+        let given = match file {
+            Some(file) => Some(without_line_break(read_text(&file)?)),
+            None => given.positional.or(given.prompt),
         };
-        let text = whole.strip_suffix('\n').unwrap_or(&whole);
-        Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+        let piped = match (no_stdin, given.is_some() || default.is_some()) {
+            (true, _) => None,
+            (false, true) => read_stdin_beside_prompt()?,
+            (false, false) => read_piped_stdin()?.filter(|text| !text.trim().is_empty()),
+        };
+        match (given, piped) {
+            (Some(given), Some(piped)) => {
+                eprintln!("stdin: {} bytes added to the prompt", piped.len());
+                Ok(format!("{given}\n\n{}", without_line_break(piped)))
+            }
+            (Some(text), None) => Ok(text),
+            (None, Some(text)) => Ok(without_line_break(text)),
+            (None, None) => default.map(str::to_owned).ok_or_else(|| {
+                usage_error("run", "there is no prompt: give one, name a file (-f), or pipe one into stdin")
+            }),
+        }
     }
 }
 
@@ -170,7 +198,7 @@ fn dump(prompt: &Prompt, json: bool) -> Result<Outcome> {
         output::json_line(&mut out, &PromptJson::from(prompt))?;
     } else {
         let ids: Vec<String> = prompt.ids.iter().map(u32::to_string).collect();
-        writeln!(out, "{}\n{}", prompt.text, ids.join(" "))?;
+        writeln!(out, "{}\n{}", shown(out.is_terminal(), &prompt.text), ids.join(" "))?;
     }
     out.flush()?;
     Ok(Outcome::Done)

@@ -1,13 +1,13 @@
 //! `ember synth`: a model file of real shapes with random weights.
 use super::args::positive;
 use super::interrupt::Listener;
+use super::out_file::{ForceArg, OutFile};
 use super::progress::Bar;
 use super::{Outcome, usage_error};
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ember::DecimalBytes;
 use ember::synth::{self, Contents, Family, SynthType};
-use ember_loaders::gguf::OutputFile;
 use std::path::{Path, PathBuf};
 
 /// Write a model file of real shapes with random weights, for benchmarks
@@ -38,9 +38,8 @@ pub struct Args {
     /// Write only this many layers, for a quick test
     #[arg(long, value_name = "N", value_parser = positive)]
     layers: Option<usize>,
-    /// Replace OUT if it exists
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    force: ForceArg,
     /// File to write
     out: PathBuf,
 }
@@ -104,17 +103,12 @@ fn layers(args: &Args, of_model: usize) -> Result<usize> {
 }
 
 fn write(args: &Args, contents: &impl Contents) -> Result<Outcome> {
-    if !args.force && args.out.exists() {
-        bail!("{} exists (--force replaces it)", args.out.display());
-    }
-    if args.out.is_dir() {
-        bail!("{} is a folder", args.out.display());
-    }
+    let out = OutFile::new(&args.out, args.force.into(), &[])?;
     let bytes = synth::data_bytes(contents, args.ty);
     check_free_space(&args.out, bytes)?;
-    let cannot_write = || format!("cannot write {}", args.out.display());
-    let file = OutputFile::create(&args.out).with_context(cannot_write)?;
+    let cannot_write = || out.cannot_write();
     let listener = Listener::new();
+    let file = out.create()?;
     let megabytes = |bytes: u64| (bytes >> 20) as usize;
     let mut bar = Bar::new("writing MiB", megabytes(bytes));
     let written = synth::write(file, contents, args.ty, args.seed, &mut |bytes| {

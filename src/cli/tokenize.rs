@@ -1,5 +1,6 @@
 //! `ember tokenize`: text to token ids.
-use super::args::{ModelArg, read_piped_stdin, read_text};
+use super::args::ModelArg;
+use super::text_input::{read_piped_stdin, read_text};
 use super::{Outcome, output, usage_error};
 use anyhow::Result;
 use ember::ChatTokenizer;

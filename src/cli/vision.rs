@@ -3,12 +3,14 @@ use super::args::DeviceArgs;
 use super::image_args::image_tokens;
 use super::interrupt::Listener;
 use super::model::report_images;
+use super::out_file::{ForceArg, OutFile};
+use super::paths::path_or_file_uri;
 use super::safetensors::{Dtype, write_f32, write_header, write_i64};
 use super::{Outcome, progress};
 use anyhow::{Context, Result};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use ember::engine::EncodedImage;
 use ember::{Error, VisionModel};
-use ember_loaders::gguf::OutputFile;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -27,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     mmproj: PathBuf,
     /// Image: PNG, JPEG, WebP, GIF (its first frame) or BMP
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(path_or_file_uri))]
     image: PathBuf,
     /// Scale the image down to at most N tokens
     #[arg(long, value_name = "N", value_parser = image_tokens)]
@@ -36,12 +38,16 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
+    force: ForceArg,
+    #[command(flatten)]
     device: DeviceArgs,
 }
 
 /// Encodes the image and writes the file.
 pub fn run(args: Args) -> Result<Outcome> {
     let mut model = VisionModel::open(&args.mmproj, args.image_max_tokens, &args.device.into())?;
+    let inputs = [model.paths(), std::slice::from_ref(&args.image)].concat();
+    let out = OutFile::new(&args.out, args.force.into(), &inputs)?;
     let file = model.read(&args.image)?;
     eprintln!("{}", model.description());
     let _listener = Listener::new();
@@ -50,12 +56,12 @@ pub fn run(args: Args) -> Result<Outcome> {
         encoded => encoded?,
     };
     report_images(&encoded);
-    let cannot_write = || format!("cannot write {}", args.out.display());
-    let mut out = OutputFile::create(&args.out).with_context(cannot_write)?;
+    let cannot_write = || out.cannot_write();
+    let mut file = out.create()?;
     for image in &encoded.images {
-        write_image(&mut out, image).with_context(cannot_write)?;
+        write_image(&mut file, image).with_context(cannot_write)?;
     }
-    out.commit().with_context(cannot_write)?;
+    file.commit().with_context(cannot_write)?;
     Ok(Outcome::Done)
 }
 

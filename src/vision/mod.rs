@@ -103,6 +103,11 @@ impl VisionModel {
         Self { path, projector, preprocessor, device: *device, cache: None }
     }
 
+    /// The paths of the projector's files.
+    pub fn paths(&self) -> &[PathBuf] {
+        self.projector.gguf().paths()
+    }
+
     /// A line that describes the projector to people.
     pub fn description(&self) -> String {
         let bytes = DecimalBytes(self.projector.gguf().file_bytes());

@@ -1,7 +1,7 @@
 //! An HF folder: config.json and safetensors weights, seen as if it were a GGUF model.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ember_formats::Pairing;
@@ -17,6 +17,7 @@ use super::layout::{self, Inventory};
 use super::safetensors_file::{self, Stored};
 use super::weight::WeightTensor;
 use crate::gguf::{GgmlType, MappedBytes};
+use crate::text;
 
 const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
@@ -209,6 +210,6 @@ pub(super) fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, 
         let problem = format!("is {size} bytes long, too much for a configuration file");
         return Err(CheckpointError::NotACheckpoint { path: path.to_owned(), problem });
     }
-    let text = fs::read(path).map_err(io)?;
-    serde_json::from_slice(&text).map_err(|source| CheckpointError::Json { path: path.to_owned(), source })
+    let text = text::read(path).map_err(io)?;
+    serde_json::from_str(&text).map_err(|source| CheckpointError::Json { path: path.to_owned(), source })
 }

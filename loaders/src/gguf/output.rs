@@ -15,16 +15,27 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
+    /// The path of the file that becomes `target` when it is complete: `NAME.part` beside it.
+    pub fn part_of(target: &Path) -> PathBuf {
+        let mut part = target.to_owned().into_os_string();
+        part.push(".part");
+        part.into()
+    }
+
     /// Creates `NAME.part` beside the target, replacing one that an earlier run left behind.
     ///
     /// # Errors
     /// If the file cannot be created.
     pub fn create(target: impl Into<PathBuf>) -> io::Result<Self> {
         let target = target.into();
-        let mut part = target.clone().into_os_string();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let writer = Some(BufWriter::with_capacity(1 << 20, File::create(&part)?));
+        let part = Self::part_of(&target);
+        match fs::remove_file(&part) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // What an old one is linked to is not written into.
+        let file = File::options().write(true).create_new(true).open(&part)?;
+        let writer = Some(BufWriter::with_capacity(1 << 20, file));
         Ok(Self { writer, part, target })
     }
 

@@ -72,6 +72,14 @@ macro_rules! value_types {
                 }
             }
 
+            /// The first elements, at most `n`.
+            pub fn first(&self, n: usize) -> Self {
+                match self {
+                    $(Self::$variant(elements) => Self::$variant(elements[..n.min(elements.len())].to_vec()),)*
+                    Self::Array(elements) => Self::Array(elements[..n.min(elements.len())].to_vec()),
+                }
+            }
+
             /// True if there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0

@@ -15,6 +15,7 @@ use super::pre_tokenizer::{DIGIT, GPT2, LLAMA_BPE, PreTokenizer, TEKKEN};
 use super::vocab::{DEFAULT_TEMPLATE, MergePair, split_merge};
 use super::{TokenKind, TokenizerError, Vocab};
 use crate::checkpoint::GenerationConfig;
+use crate::text;
 
 /// tokenizer.json, as far as it matters here.
 #[derive(Deserialize)]
@@ -326,7 +327,7 @@ impl TokenText {
 }
 
 fn read(path: &Path) -> Result<String, TokenizerError> {
-    fs::read_to_string(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), source })
+    text::read(path).map_err(|source| TokenizerError::Io { path: path.to_owned(), source })
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, TokenizerError> {

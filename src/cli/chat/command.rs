@@ -1,4 +1,6 @@
 //! The slash commands of the chat.
+use crate::cli::out_file::Existing;
+use crate::cli::paths::typed_path;
 use std::path::PathBuf;
 
 /// The text of `/help`.
@@ -9,11 +11,14 @@ pub const HELP: &str = "\
 /system [TEXT]    show the system prompt, or set it; `/system none` removes it
 /think [on|off]   show the thinking switch, or set it; `/think default` leaves it to the template
 /image [PATH]     attach an image to the next message (once for each), or list what is attached; `/image none` detaches
-/save FILE        write the conversation as JSON, which `ember render` reads
+/save FILE        write the conversation as JSON, which `ember render` reads, to a new file; `/save! FILE` replaces one
 /set [NAME VALUE] show the settings, or change one: temp, top-k, max-tokens, stop and the other flags of generation
+/unset NAME       put a setting back to the model file's or the default
 /info             the model, the projector, the context in use, the settings
 /regen            answer the last message again
 
+A path may be quoted, with backslashes before blanks, or a file:// address, as terminals write it when a file is dropped.
+A stop text may hold \\n (a line break), \\t, \\xHH and \\u{H..}; \\\\ is a backslash. `/set seed -1` draws a new seed.
 A line that ends with \\ goes on in the next one; \"\"\" opens and closes a message of many lines.
 A message that starts with / is written with two: //usr/bin.
 Ctrl-C stops the answer.";
@@ -27,8 +32,9 @@ pub enum ChatCommand {
     System(Option<String>),
     Think(Option<Think>),
     Image(ImageCommand),
-    Save(PathBuf),
+    Save(PathBuf, Existing),
     Set(Option<(String, String)>),
+    Unset(String),
     Info,
     Regen,
 }
@@ -79,11 +85,9 @@ fn command(name: &str, rest: &str) -> Result<ChatCommand, String> {
         "think" => return think(rest).map(ChatCommand::Think),
         "image" => return Ok(ChatCommand::Image(image(rest))),
         "set" => return setting(rest).map(ChatCommand::Set),
-        "save" => {
-            return non_empty(rest)
-                .map(|file| ChatCommand::Save(file.into()))
-                .ok_or_else(|| "/save needs a file name".into());
-        }
+        "unset" => return unset(rest).map(ChatCommand::Unset),
+        "save" => return save(rest, Existing::Keep { advice: "`/save! FILE` replaces it" }),
+        "save!" => return save(rest, Existing::Replace),
         "help" => ChatCommand::Help,
         "exit" => ChatCommand::Exit,
         "reset" => ChatCommand::Reset,
@@ -110,22 +114,19 @@ fn image(rest: &str) -> ImageCommand {
     match rest.trim_end() {
         "" => ImageCommand::List,
         "none" => ImageCommand::Detach,
-        path => ImageCommand::Attach(typed_path(path, std::env::home_dir())),
+        file => ImageCommand::Attach(path(file)),
     }
 }
 
-/// A path as people type it or drop it on a terminal: in quotes, with escaped spaces, or from the home folder on.
-fn typed_path(text: &str, home: Option<PathBuf>) -> PathBuf {
-    let quoted = ['"', '\''].iter().find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote));
-    let text = match quoted {
-        Some(path) => path.to_owned(),
-        // On Windows it separates folders.
-        None if cfg!(windows) => text.to_owned(),
-        None => text.replace("\\ ", " "),
-    };
-    match (text.strip_prefix("~/"), home) {
-        (Some(rest), Some(home)) => home.join(rest),
-        _ => text.into(),
+/// The path that someone typed.
+fn path(text: &str) -> PathBuf {
+    typed_path(text, std::env::home_dir().as_deref())
+}
+
+fn save(rest: &str, existing: Existing) -> Result<ChatCommand, String> {
+    match rest.trim_end() {
+        "" => Err("/save needs a file name".into()),
+        file => Ok(ChatCommand::Save(path(file), existing)),
     }
 }
 
@@ -133,8 +134,20 @@ fn setting(rest: &str) -> Result<Option<(String, String)>, String> {
     match split_word(rest) {
         ("", _) => Ok(None),
         (name, "") => Err(format!("/set {name} needs a value")),
-        (name, value) => Ok(Some((name.trim_start_matches('-').replace('_', "-"), value.to_owned()))),
+        (name, value) => Ok(Some((setting_name(name), value.to_owned()))),
     }
+}
+
+fn unset(rest: &str) -> Result<String, String> {
+    match split_word(rest) {
+        ("", _) => Err("/unset needs the name of a setting".into()),
+        (name, "") => Ok(setting_name(name)),
+        (name, _) => Err(format!("/unset {name} takes no value")),
+    }
+}
+
+fn setting_name(typed: &str) -> String {
+    typed.trim_start_matches('-').replace('_', "-")
 }
 
 fn split_word(text: &str) -> (&str, &str) {
@@ -150,6 +163,8 @@ fn non_empty(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KEEP: Existing = Existing::Keep { advice: "`/save! FILE` replaces it" };
 
     fn mistake(text: &str) -> String {
         match parse(text) {
@@ -167,35 +182,20 @@ mod tests {
             ("/system You are  terse.", ChatCommand::System(Some("You are  terse.".into()))),
             ("/think off", ChatCommand::Think(Some(Think::Off))),
             ("/think", ChatCommand::Think(None)),
-            ("/save my chat.json", ChatCommand::Save("my chat.json".into())),
+            ("/save my chat.json", ChatCommand::Save("my chat.json".into(), KEEP)),
+            ("/save 'my chat.json' ", ChatCommand::Save("my chat.json".into(), KEEP)),
+            ("/save! a.json", ChatCommand::Save("a.json".into(), Existing::Replace)),
             ("/image", ChatCommand::Image(ImageCommand::List)),
             ("/image none", ChatCommand::Image(ImageCommand::Detach)),
             ("/image a b.png ", ChatCommand::Image(ImageCommand::Attach("a b.png".into()))),
+            ("/image file:///a%20b.png ", ChatCommand::Image(ImageCommand::Attach("/a b.png".into()))),
+            ("/unset top_k", ChatCommand::Unset("top-k".into())),
             ("/set", ChatCommand::Set(None)),
             ("/set top_k 40", ChatCommand::Set(Some(("top-k".into(), "40".into())))),
             ("/set --stop a b", ChatCommand::Set(Some(("stop".into(), "a b".into())))),
         ] {
             assert_eq!(parse(text), Input::Command(expected), "{text}");
         }
-    }
-
-    #[test]
-    fn paths_are_read_as_they_are_typed() {
-        let path = |text| typed_path(text, Some("/home/me".into()));
-        for (text, expected) in [
-            ("a.png", "a.png"),
-            ("\"a b.png\"", "a b.png"),
-            ("'/x/a b.png'", "/x/a b.png"),
-            ("it's.png", "it's.png"),
-            ("~/a.png", "/home/me/a.png"),
-            ("~a.png", "~a.png"),
-        ] {
-            assert_eq!(path(text), PathBuf::from(expected), "{text}");
-        }
-        if !cfg!(windows) {
-            assert_eq!(path("a\\ b.png"), PathBuf::from("a b.png"));
-        }
-        assert_eq!(typed_path("~/a.png", None), PathBuf::from("~/a.png"));
     }
 
     #[test]
@@ -211,5 +211,7 @@ mod tests {
         assert_eq!(mistake("/think maybe"), "/think takes on, off or default, not `maybe`");
         assert_eq!(mistake("/set temp"), "/set temp needs a value");
         assert_eq!(mistake("/save"), "/save needs a file name");
+        assert_eq!(mistake("/unset"), "/unset needs the name of a setting");
+        assert_eq!(mistake("/unset temp 1"), "/unset temp takes no value");
     }
 }

@@ -1,8 +1,10 @@
 //! Reading the user's lines, from a terminal with editing and history or from a pipe.
+use crate::cli::text_input::without_line_break;
 use anyhow::{Context, Result};
+use ember_loaders::text;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
-use std::io::{BufRead, IsTerminal, stdin};
+use std::io::{IsTerminal, stdin};
 use std::path::{Path, PathBuf};
 
 const PROMPT: &str = "> ";
@@ -74,11 +76,8 @@ impl LineReader {
                 Err(error) => Err(error).context("cannot read from the terminal"),
             },
             Self::Piped => {
-                let mut line = String::new();
-                let n = stdin().lock().read_line(&mut line).context("cannot read stdin")?;
-                let text =
-                    line.strip_suffix('\n').map_or(line.as_str(), |l| l.strip_suffix('\r').unwrap_or(l));
-                Ok(if n == 0 { Entry::End } else { Entry::Text(text.to_owned()) })
+                let line = text::read_line(stdin().lock()).context("cannot read stdin")?;
+                Ok(line.map_or(Entry::End, |line| Entry::Text(without_line_break(line))))
             }
         }
     }

@@ -1,14 +1,14 @@
 //! A conversation at the terminal: the session, the images that wait for the next message, and the commands.
 use super::command::{ChatCommand, HELP, ImageCommand, Think};
 use crate::cli::generation_args::GenerationArgs;
+use crate::cli::out_file::{Existing, OutFile};
 use crate::cli::output::AnswerWriter;
 use crate::cli::{output, statistics, turn, with_advice};
 use anyhow::{Context, Result, ensure};
 use ember::{Answer, AnswerOptions, Error, ImageFile, Session};
-use ember_loaders::gguf::OutputFile;
 use ember_loaders::image::ImageGrid;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A session with what the terminal adds to it.
 pub struct Terminal<'m> {
@@ -16,6 +16,8 @@ pub struct Terminal<'m> {
     generation: GenerationArgs,
     /// The images of the next message.
     waiting: Vec<ImageFile>,
+    /// The files that were read beside the model's own; none of them is written to.
+    inputs: Vec<PathBuf>,
 }
 
 /// The step that follows a command.
@@ -30,7 +32,8 @@ pub enum AfterCommand {
 impl<'m> Terminal<'m> {
     /// A session whose settings come from `generation`, and images for its first message.
     pub fn new(session: Session<'m>, generation: GenerationArgs, waiting: Vec<ImageFile>) -> Self {
-        let terminal = Self { session, generation, waiting };
+        let inputs = waiting.iter().map(|file| file.path.clone()).collect();
+        let terminal = Self { session, generation, waiting, inputs };
         if !terminal.waiting.is_empty() {
             terminal.show_images();
         }
@@ -71,20 +74,24 @@ impl<'m> Terminal<'m> {
             ChatCommand::Think(None) => self.show_think()?,
             ChatCommand::Think(Some(think)) => self.set_think(think)?,
             ChatCommand::Image(command) => self.obey_image(command)?,
-            ChatCommand::Save(path) => self.save(&path)?,
+            ChatCommand::Save(path, existing) => self.save(&path, existing)?,
             ChatCommand::Set(None) => self.show_settings(),
-            ChatCommand::Set(Some((name, value))) => self.set(&name, &value)?,
+            ChatCommand::Set(Some((name, value))) => self.change(self.generation.with(&name, &value)?)?,
+            ChatCommand::Unset(name) => self.change(self.generation.without(&name)?)?,
             ChatCommand::Info => self.show_info()?,
             ChatCommand::Regen => drop(show(|| self.session.regenerate())?),
         }
         Ok(AfterCommand::Stay)
     }
 
-    fn save(&self, path: &Path) -> Result<()> {
+    fn save(&mut self, path: &Path, existing: Existing) -> Result<()> {
         let messages = self.session.messages();
         ensure!(!messages.is_empty(), "there is nothing to save yet");
-        let cannot_write = || format!("cannot write {}", path.display());
-        let mut file = OutputFile::create(path).with_context(cannot_write)?;
+        let mut inputs = self.session.model().files().paths()?;
+        inputs.extend_from_slice(&self.inputs);
+        let out = OutFile::new(path, existing, &inputs)?;
+        let mut file = out.create()?;
+        let cannot_write = || out.cannot_write();
         serde_json::to_writer_pretty(&mut file, &messages).with_context(cannot_write)?;
         writeln!(file).and_then(|()| file.commit()).with_context(cannot_write)?;
         eprintln!("{} messages saved to {}", messages.len(), path.display());
@@ -102,6 +109,7 @@ impl<'m> Terminal<'m> {
                 if !was_open {
                     eprintln!("{}", vision.description());
                 }
+                self.inputs.push(file.path.clone());
                 self.waiting.push(file);
             }
             ImageCommand::Detach => self.waiting.clear(),
@@ -111,8 +119,7 @@ impl<'m> Terminal<'m> {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let changed = self.generation.with(name, value)?;
+    fn change(&mut self, changed: GenerationArgs) -> Result<()> {
         self.session.set_options(changed.options())?;
         self.generation = changed;
         self.show_settings();
@@ -197,7 +204,7 @@ fn show<'a>(start: impl FnOnce() -> Result<Answer<'a>, Error>) -> Result<bool> {
         shown => shown?,
     };
     let Some(result) = shown else { return Ok(false) };
-    eprintln!("{}", output::dim(&statistics::line(&result)));
+    output::dim_line(&statistics::line(&result));
     if let Some(warning) = statistics::warning(&result) {
         eprintln!("{warning}");
     }
