@@ -56,6 +56,7 @@ impl From<FinishReason> for Ending {
             FinishReason::EndOfGeneration => Self::EndOfGeneration,
             FinishReason::MaxTokens => Self::MaxTokens,
             FinishReason::ContextFull => Self::ContextFull,
+            FinishReason::Stopped => Self::Cancelled,
             FinishReason::Repetition { cycle } => Self::Repetition { cycle },
         }
     }

@@ -191,6 +191,7 @@ fn continue_prompt<'s>(
         max_tokens,
         end_tokens: text.tokenizer().eog().to_vec(),
         no_loop_check,
+        ..GenerateLimits::default()
     };
     let spans = images.at(&prompt.image_starts);
     let tokens = Tokens { ids: &prompt.ids, images: &spans };

@@ -1,6 +1,7 @@
 //! What users of other engines have reported about chat templates and reasoning, with the right result for each.
 
 use ember::chat::{AnswerSplitter, Message, Prompt, TextDelta};
+use ember::sampling::Thinking;
 use ember::{ChatTokenizer, Conversation, Error};
 use ember_loaders::gguf::Gguf;
 use ember_loaders::tokenizer::Tokenizer;

@@ -77,8 +77,10 @@ fn an_output_never_replaces_another_shard_or_a_file_of_the_folder() {
         let count = |key: &str, n: usize| (format!("split.{key}"), Value::from(n as i32));
         metadata.extend([count("no", number), count("count", 2), count("tensors.count", tensors.len())]);
         let of_shard = tensors.chunks(tensors.len() / 2).nth(number).unwrap().iter();
-        let tensors =
-            of_shard.map(|info| (info.name.clone(), info.ty, info.dims.clone(), gguf.bytes(info).to_vec()));
+        let tensors = of_shard.map(|info| {
+            let ty = info.ty.computable().expect("a fixture that runs");
+            (info.name.clone(), ty, info.dims.clone(), gguf.bytes(info).to_vec())
+        });
         let path = folder.join(format!("m-0000{}-of-00002.gguf", number + 1));
         fs::write(&path, GgufFile { metadata, tensors: tensors.collect() }.into_bytes()).unwrap();
         path

@@ -150,8 +150,10 @@ fn messages_that_quote_a_file_do_not_drive_the_terminal() {
         _ => (key.to_owned(), value.clone()),
     });
     let metadata = metadata.chain([(escape.to_owned(), Value::from(vec![escape.to_owned()]))]).collect();
-    let tensor =
-        |info: &TensorInfo| (info.name.clone(), info.ty, info.dims.clone(), gguf.bytes(info).to_vec());
+    let tensor = |info: &TensorInfo| {
+        let ty = info.ty.computable().expect("a fixture that runs");
+        (info.name.clone(), ty, info.dims.clone(), gguf.bytes(info).to_vec())
+    };
     let tensors = gguf.tensors().iter().map(tensor).collect();
     fs::write(&path, GgufFile { metadata, tensors }.into_bytes()).unwrap();
     let path = path.to_str().unwrap();

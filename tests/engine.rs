@@ -9,10 +9,8 @@ use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
 use ember_loaders::image::ImageGrid;
 use ember_models::{Batch, ModelError};
 use ember_test_support::fixture;
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const VOCAB: u32 = 50;
 const BLOCK: usize = 4;
@@ -21,7 +19,7 @@ const BLOCK: usize = 4;
 struct Counting {
     config: ModelConfig,
     n_blocks: usize,
-    batches: Rc<RefCell<Vec<Batch>>>,
+    batches: Arc<Mutex<Vec<Batch>>>,
 }
 
 impl Runner for Counting {
@@ -53,7 +51,7 @@ impl Runner for Counting {
 
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
         batch.validate(VOCAB as usize, self.config.hidden_size, BLOCK, self.n_blocks * BLOCK)?;
-        self.batches.borrow_mut().push(batch.clone());
+        self.batches.lock().expect("no panic").push(batch.clone());
         let row = |&row: &u32| {
             let next = (batch.tokens[row as usize] + 1) % VOCAB;
             (0..VOCAB).map(move |token| if token == next { 1.0 } else { 0.0 })
@@ -67,14 +65,15 @@ impl Runner for Counting {
             logits: batch.logits_rows.iter().flat_map(row).collect(),
             likeliest: batch.likeliest_rows.iter().map(pick).collect(),
             hidden: Vec::new(),
+            not_finite: Vec::new(),
         })
     }
 }
 
-fn engine(n_blocks: usize) -> (Engine, Rc<RefCell<Vec<Batch>>>) {
+fn engine(n_blocks: usize) -> (Engine, Arc<Mutex<Vec<Batch>>>) {
     let file = fixture("models/qwen3-tied/f32.gguf");
     let config = Checkpoint::open(file).expect("a committed fixture").config().clone();
-    let batches = Rc::new(RefCell::new(Vec::new()));
+    let batches = Arc::new(Mutex::new(Vec::new()));
     (Engine::new(Box::new(Counting { config, n_blocks, batches: batches.clone() })), batches)
 }
 
@@ -129,14 +128,14 @@ fn the_common_prefix_is_not_run_again() {
     let mut sequence = Sequence::default();
     let first = answer(&mut engine, &mut sequence, &[1, 2, 3], 3, 99).expect("it fits");
     assert_eq!((first.cached_tokens(), sequence.tokens()), (0, &[1, 2, 3, 4, 5][..]));
-    batches.borrow_mut().clear();
+    batches.lock().expect("no panic").clear();
     let second = answer(&mut engine, &mut sequence, &[1, 2, 3, 4, 5, 6, 30], 1, 99).expect("it fits");
     assert_eq!((second.cached_tokens(), second.prompt_tokens()), (5, 7));
-    assert_eq!(batches.borrow()[0].tokens, [6, 30]);
-    assert_eq!(batches.borrow()[0].positions, [5, 6]);
-    batches.borrow_mut().clear();
+    assert_eq!(batches.lock().expect("no panic")[0].tokens, [6, 30]);
+    assert_eq!(batches.lock().expect("no panic")[0].positions, [5, 6]);
+    batches.lock().expect("no panic").clear();
     let other = answer(&mut engine, &mut sequence, &[1, 2, 9], 1, 99).expect("it fits");
-    assert_eq!((other.cached_tokens(), batches.borrow()[0].tokens.clone()), (2, vec![9]));
+    assert_eq!((other.cached_tokens(), batches.lock().expect("no panic")[0].tokens.clone()), (2, vec![9]));
 }
 
 #[test]
@@ -146,7 +145,7 @@ fn prompts_are_cut_into_chunks_and_only_the_last_row_wants_logits() {
     let mut sequence = Sequence::default();
     let prompt: Vec<u32> = (0..10).collect();
     engine.extend(&mut sequence, &prompt, Wanted::Last, &mut |_| true).expect("it fits");
-    let batches = batches.borrow();
+    let batches = batches.lock().expect("no panic");
     assert_eq!(batches.iter().map(Batch::len).collect::<Vec<_>>(), [4, 4, 2]);
     assert_eq!(batches.iter().map(|b| b.logits_rows.clone()).collect::<Vec<_>>(), [vec![], vec![], vec![1]]);
 }
@@ -157,7 +156,7 @@ fn steps_are_shorter_when_every_row_wants_logits() {
     let mut sequence = Sequence::default();
     let output = engine.extend(&mut sequence, &[5, 6, 7, 8], Wanted::All, &mut |_| true).expect("it fits");
     assert_eq!(output.logits.len(), 4 * VOCAB as usize);
-    assert_eq!(batches.borrow().iter().map(Batch::len).collect::<Vec<_>>(), [3, 1]);
+    assert_eq!(batches.lock().expect("no panic").iter().map(Batch::len).collect::<Vec<_>>(), [3, 1]);
 }
 
 #[test]
@@ -171,7 +170,7 @@ fn greedy_answers_ask_for_one_token_and_penalties_for_all_logits() {
         let mut answer = Generation::start(&mut engine, &mut sequence, &[1, 2], limits).expect("it fits");
         answer.run(&mut engine, &mut sequence, &mut sampler).expect("it fits");
         assert_eq!(answer.tokens(), [3, 4, 5]);
-        for batch in batches.borrow().iter() {
+        for batch in batches.lock().expect("no panic").iter() {
             assert_eq!((batch.likeliest_rows.len(), batch.logits_rows.len()), (picks, 1 - picks));
             assert_eq!(batch.likeliest, picks);
         }
@@ -195,7 +194,11 @@ fn rows_of_one_step_get_as_many_likeliest_tokens_as_each_wants() {
         chunks.push(Chunk { sequence, tokens: tokens.into(), wanted });
     }
     let output = engine.step(&mut chunks).expect("it fits");
-    assert_eq!(batches.borrow()[0].likeliest, 5, "the device picks for all rows what the third one needs");
+    assert_eq!(
+        batches.lock().expect("no panic")[0].likeliest,
+        5,
+        "the device picks for all rows what the third one needs"
+    );
     let expected = [
         vec![(8, 1.0), (9, 0.5)],
         vec![(21, 1.0), (22, 0.5), (23, 0.25), (24, 0.125), (25, 0.0625)],
@@ -252,7 +255,7 @@ fn one_step_serves_several_sequences_on_blocks_of_their_own() {
         ])
         .expect("it fits");
     assert_eq!(output.logits.len(), 2 * VOCAB as usize);
-    let batch = batches.borrow()[0].clone();
+    let batch = batches.lock().expect("no panic")[0].clone();
     assert_eq!((batch.logits_rows, batch.positions), (vec![4, 5], vec![0, 1, 2, 3, 4, 0]));
     assert_eq!((a.block_table(), b.block_table()), (&[0, 1][..], &[2][..]));
     let full = engine.step(&mut [Chunk { sequence: &mut b, tokens: (&[0; 9]).into(), wanted: Wanted::Last }]);
@@ -268,7 +271,7 @@ fn impossible_prompts_are_refused_before_any_work() {
     assert!(matches!(empty, Err(EngineError::EmptyPrompt)), "{empty:?}");
     let long = answer(&mut engine, &mut sequence, &[1; 9], 5, 99);
     assert!(matches!(long, Err(EngineError::ContextFull { tokens: 9, context: 8 })), "{long:?}");
-    assert!(batches.borrow().is_empty());
+    assert!(batches.lock().expect("no panic").is_empty());
 }
 
 /// `[IMG]`, `[IMG_BREAK]` and `[IMG_END]`.
@@ -322,7 +325,7 @@ fn images_take_their_embeddings_wherever_chunks_end() {
         let mut sequence = Sequence::default();
         let tokens = Tokens { ids: &ids, images: &images };
         engine.extend(&mut sequence, tokens, Wanted::Last, &mut |_| true).expect("it fits");
-        assert_eq!(inputs(&batches.borrow()), expected, "chunks of {chunk}");
+        assert_eq!(inputs(&batches.lock().expect("no panic")), expected, "chunks of {chunk}");
     }
 }
 
@@ -332,10 +335,10 @@ fn another_image_of_the_same_size_is_run_from_its_first_token_on() {
     let (mut engine, batches) = engine(8);
     let mut sequence = Sequence::default();
     let mut cached = |images: &[ImageSpan]| {
-        batches.borrow_mut().clear();
+        batches.lock().expect("no panic").clear();
         let prompt = Tokens { ids: &ids, images };
         let cached = answer(&mut engine, &mut sequence, prompt, 1, 99).expect("it fits").cached_tokens();
-        let inputs = inputs(&batches.borrow());
+        let inputs = inputs(&batches.lock().expect("no panic"));
         assert_eq!(inputs.len(), ids.len() - cached);
         (cached, inputs.into_iter().find_map(Result::err))
     };
@@ -357,11 +360,15 @@ fn a_prompt_stopped_within_an_image_can_be_followed_by_one_with_another_image() 
         answer(&mut engine, &mut sequence, prompt, 1, stop_after).expect("it fits")
     };
     assert_eq!(run(1, 0).finish_reason(), None);
-    assert_eq!(batches.borrow().iter().map(Batch::len).sum::<usize>(), 5, "stopped after three cells");
+    assert_eq!(
+        batches.lock().expect("no panic").iter().map(Batch::len).sum::<usize>(),
+        5,
+        "stopped after three cells"
+    );
     assert_eq!(run(2, 99).cached_tokens(), 2);
-    let cells = inputs(&batches.borrow()[1..]).into_iter().filter_map(Result::err);
+    let cells = inputs(&batches.lock().expect("no panic")[1..]).into_iter().filter_map(Result::err);
     assert_eq!(cells.take(2).collect::<Vec<_>>(), [200.0, 201.0]);
-    batches.borrow_mut().clear();
+    batches.lock().expect("no panic").clear();
     assert_eq!(run(1, 0).cached_tokens(), 2);
     assert_eq!(run(1, 99).cached_tokens(), 7, "the image goes on where it was cut");
 }
@@ -379,5 +386,5 @@ fn images_that_do_not_fit_the_tokens_are_refused_before_any_work() {
     assert_eq!(behind, "the image at token 15 ends at 23, behind the prompt of 22 tokens");
     let overlapping = refused(&[image(2, 1), image(9, 2)]);
     assert_eq!(overlapping, "the image at token 9 begins before token 10, the end of the image before it");
-    assert!(batches.borrow().is_empty());
+    assert!(batches.lock().expect("no panic").is_empty());
 }

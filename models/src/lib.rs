@@ -54,7 +54,7 @@ pub use packed::PackedMatrix;
 pub use pixtral::Pixtral;
 pub use qwen2::{Qwen2, Qwen2Config};
 pub use qwen3::{Qwen3, Qwen3Config};
-pub use runner::{DecoderRunner, Runner, RunnerOutput};
+pub use runner::{DecoderRunner, NotFinite, Runner, RunnerOutput};
 pub use step::Step;
 pub use text_model::TextModel;
 pub use weights::WeightFormat;

@@ -4,7 +4,7 @@ use crate::{Batch, KvCache, ModelError, StepPart, TextModel};
 use ember_loaders::checkpoint::ModelConfig;
 
 /// A model with its KV cache, on whichever backend it was loaded.
-pub trait Runner {
+pub trait Runner: Send {
     /// The model's hyperparameters.
     fn config(&self) -> &ModelConfig;
     /// KV entries per block.
@@ -23,7 +23,7 @@ pub trait Runner {
     /// Runs one batch.
     ///
     /// # Errors
-    /// An invalid batch, or logits that are not finite.
+    /// An invalid batch, or a device that failed.
     fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError>;
 }
 
@@ -36,6 +36,25 @@ pub struct RunnerOutput {
     pub likeliest: Vec<TopK>,
     /// Row-major `[batch.hidden_rows.len(), hidden]`.
     pub hidden: Vec<f32>,
+    /// Wanted rows whose numbers broke down: sampled from, they would turn into a stream of one token.
+    pub not_finite: Vec<NotFinite>,
+}
+
+/// A wanted row of a step that holds NaN or infinity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NotFinite {
+    /// Row of the batch.
+    pub row: usize,
+    /// Rotary position of the row.
+    pub position: usize,
+    /// The first such value.
+    pub value: f32,
+}
+
+impl From<NotFinite> for ModelError {
+    fn from(NotFinite { position, value, .. }: NotFinite) -> Self {
+        Self::NotFinite { value, position }
+    }
 }
 
 /// A [`TextModel`] on backend `B`.
@@ -103,24 +122,28 @@ impl<B: Backend> Runner for DecoderRunner<B> {
             likeliest.iter().filter_map(|row| row.first()).map(|&(_, logit)| logit).collect();
         let wanted =
             [(&logits, &batch.logits_rows), (&hidden, &batch.hidden_rows), (&first, &batch.likeliest_rows)];
-        for (values, rows) in wanted {
-            check_finite(values, rows, batch, self.check_finite)?;
+        let not_finite: Vec<_> = wanted
+            .into_iter()
+            .flat_map(|(values, rows)| not_finite(values, rows, &batch.positions))
+            .collect();
+        if let (true, Some(&NotFinite { row, position, value })) = (self.check_finite, not_finite.first()) {
+            // The layers were checked before.
+            return Err(ModelError::BreakDown { part: StepPart::Head, value, row, position });
         }
-        Ok(RunnerOutput { logits, likeliest, hidden })
+        Ok(RunnerOutput { logits, likeliest, hidden, not_finite })
     }
 }
 
-/// NaN or infinity must stop the request: sampled from, it would turn into a stream of one token. After a step whose
-/// `layers` were checked, it comes from the head.
-fn check_finite(values: &[f32], rows: &[u32], batch: &Batch, layers: bool) -> Result<(), ModelError> {
-    let Some(at) = values.iter().position(|value| !value.is_finite()) else {
-        return Ok(());
-    };
-    let row = rows[at / (values.len() / rows.len())] as usize;
-    let (value, position) = (values[at], batch.positions[row] as usize);
-    Err(match layers {
-        true => ModelError::BreakDown { part: StepPart::Head, value, row, position },
-        false => ModelError::NotFinite { value, position },
+/// The rows `rows` that are not finite; `values` holds as many for each.
+fn not_finite<'a>(
+    values: &'a [f32],
+    rows: &'a [u32],
+    positions: &'a [u32],
+) -> impl Iterator<Item = NotFinite> + 'a {
+    let width = (values.len() / rows.len().max(1)).max(1);
+    values.chunks_exact(width).zip(rows).filter_map(|(values, &row)| {
+        let value = *values.iter().find(|value| !value.is_finite())?;
+        Some(NotFinite { row: row as usize, position: positions[row as usize] as usize, value })
     })
 }
 
@@ -129,12 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_is_not_finite_is_reported_with_its_position() {
-        let batch = Batch { positions: vec![7, 8, 9], ..Batch::default() };
-        assert!(check_finite(&[1.0, 2.0, 3.0, 4.0], &[0, 2], &batch, false).is_ok());
-        let error = check_finite(&[1.0, 2.0, 3.0, f32::NAN], &[0, 2], &batch, false).expect_err("a NaN");
-        assert!(matches!(error, ModelError::NotFinite { position: 9, .. }), "{error}");
-        let error = check_finite(&[f32::INFINITY, 2.0], &[1], &batch, true).expect_err("infinity");
-        assert!(matches!(error, ModelError::BreakDown { part: StepPart::Head, row: 1, .. }), "{error}");
+    fn a_value_that_is_not_finite_is_reported_with_its_row_and_position() {
+        let positions = [7, 8, 9];
+        let of = |values: &[f32], rows: &[u32]| not_finite(values, rows, &positions).collect::<Vec<_>>();
+        assert_eq!(of(&[1.0, 2.0, 3.0, 4.0], &[0, 2]), []);
+        let infinity = NotFinite { row: 2, position: 9, value: f32::INFINITY };
+        assert_eq!(of(&[1.0, 2.0, f32::INFINITY, f32::NAN], &[0, 2]), [infinity]);
+        let broken = of(&[f32::NAN, 2.0, 3.0, f32::NEG_INFINITY], &[1, 0]);
+        assert_eq!(broken.iter().map(|row| row.row).collect::<Vec<_>>(), [1, 0]);
+        assert!(of(&[], &[]).is_empty());
     }
 }

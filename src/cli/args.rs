@@ -1,6 +1,8 @@
 //! Arguments that several commands share.
 use super::image_args::ProjectorArgs;
 use super::progress;
+use super::text_input::read_text;
+use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ember::ModelOptions;

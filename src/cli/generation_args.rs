@@ -97,6 +97,7 @@ impl GenerationArgs {
             "presence-penalty" => args.presence_penalty = None,
             "frequency-penalty" => args.frequency_penalty = None,
             "logit-bias" => args.logit_bias.clear(),
+            "no-loop-check" => args.no_loop_check = None,
             "seed" => args.seed = None,
             _ => bail!("there is no setting {name}"),
         }
@@ -179,7 +180,11 @@ mod tests {
         let settings = Setting::command();
         for setting in settings.get_arguments() {
             let name = setting.get_long().expect("every setting has a name");
-            let value = if name == "logit-bias" { "7:-2" } else { "1" };
+            let value = match name {
+                "logit-bias" => "7:-2",
+                "no-loop-check" => "true",
+                _ => "1",
+            };
             let changed = GenerationArgs::default().with(name, value).unwrap();
             assert_ne!(changed, GenerationArgs::default(), "{name}");
             assert_eq!(changed.without(name).unwrap(), GenerationArgs::default(), "{name}");

@@ -1,5 +1,6 @@
 //! Errors of the engine.
-use crate::sampling::SamplingError;
+use super::scheduler::Refusal;
+use crate::sampling::{ParamError, SamplingError};
 use ember_models::ModelError;
 use thiserror::Error;
 
@@ -34,6 +35,21 @@ pub enum EngineError {
     /// The model refused the batch.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The scheduler does not accept the request.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A setting of the draws is outside its range.
+    #[error(transparent)]
+    Setting(#[from] ParamError),
+    /// Another continuation of the same request could not be accepted.
+    #[error("the request was refused")]
+    OtherContinuation,
+    /// All requests have ended, and no more are accepted.
+    #[error("the engine has stopped: {reason}")]
+    Stopped {
+        /// The error that ended it.
+        reason: String,
+    },
     /// No token could be drawn.
     #[error(transparent)]
     Sampling(#[from] SamplingError),

@@ -11,6 +11,8 @@ pub struct GenerateLimits {
     pub context: Option<usize>,
     /// Tokens to generate at most.
     pub max_tokens: Option<usize>,
+    /// Tokens before which none of the end tokens is drawn.
+    pub min_tokens: usize,
     /// Tokens that end the generation and are not part of it.
     pub end_tokens: Vec<u32>,
     /// True to go on when the tokens repeat themselves without end.
@@ -26,6 +28,8 @@ pub enum FinishReason {
     MaxTokens,
     /// The context is full.
     ContextFull,
+    /// The receiver of the tokens wants no more.
+    Stopped,
     /// The same `cycle` tokens were repeated for [`MAX_REPEATED`](super::MAX_REPEATED) tokens.
     Repetition {
         /// Length of the shortest such cycle, in tokens.

@@ -1,4 +1,5 @@
 //! From token ids to token ids: sequences, KV blocks and flat batches. No tensors here: the model is behind [`Runner`].
+mod batcher;
 mod block_manager;
 mod content;
 mod error;
@@ -10,18 +11,18 @@ pub mod scheduler;
 mod sequence;
 pub mod vision;
 
+pub use batcher::{BatchLimits, Batcher, EngineHandle, EngineStopped, Finished, GenerateRequest, Sink};
 pub use block_manager::{BlockManager, BlockTable, BlockUsage, CachedPrefix};
 pub use content::{BlockKey, CacheScope, Content, HashBlock, ImageKey};
-pub use ember_models::{Runner, RunnerOutput};
+pub use ember_models::{NotFinite, Runner, RunnerOutput};
 pub use error::EngineError;
 pub use generate::{FinishReason, GenerateLimits, Generation, Step};
 pub use image::{EncodedImage, ImageSpan, Tokens};
 pub use loop_check::{LoopCheck, MAX_CYCLE, MAX_REPEATED};
 pub use sequence::Sequence;
 
-use ember_models::Batch;
-use ember_models::SequenceRows;
 use ember_models::batch::slot;
+use ember_models::{Batch, ModelError, SequenceRows};
 
 /// Rows of the steps of a warm-up: those that have kernels of their own, and one of each size of tiles.
 const WARM_UP_ROWS: [usize; 7] = [1, 2, 3, 4, 5, 17, 33];
@@ -133,6 +134,9 @@ impl Engine {
             append_rows(&mut batch, chunk, self.blocks.block_len());
         }
         let mut output = self.runner.step(&batch)?;
+        if let Some(&broken) = output.not_finite.first() {
+            return Err(ModelError::from(broken).into());
+        }
         // The device picks as many for every row as the row that wants most.
         let wanted = chunks.iter().filter_map(Chunk::likeliest);
         for (likeliest, k) in output.likeliest.iter_mut().zip(wanted) {

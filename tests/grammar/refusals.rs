@@ -178,7 +178,7 @@ fn a_vocabulary_without_an_end_token_is_refused() {
     let mut vocab = Vocab::from_metadata(file.metadata()).unwrap();
     vocab.eos = None;
     for (end, text) in [("<|im_end|>", "<|a|>"), ("<|endoftext|>", "<|b|>")] {
-        *vocab.tokens.iter_mut().find(|token| *token == end).unwrap() = text.into();
+        *vocab.tokens.to_mut().iter_mut().find(|token| *token == end).unwrap() = text.into();
     }
     let error = GrammarVocabulary::new(&Tokenizer::from_vocab(vocab).unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the model's vocabulary cannot be used with grammars: it has no end token");

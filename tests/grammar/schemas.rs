@@ -40,7 +40,7 @@ fn answer(grammar: &Grammar, seed: u64) -> (String, bool) {
     while tokens.len() < LIMIT && !matcher.is_finished() {
         let mut masked = logits.clone();
         matcher.mask().unwrap().apply(&mut masked);
-        let token = sampler.sample(&mut masked, &tokens).unwrap();
+        let token = sampler.sample(&mut masked, &[], &tokens).unwrap();
         matcher.accept(token).unwrap();
         tokens.push(token);
     }

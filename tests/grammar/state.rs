@@ -186,5 +186,5 @@ fn the_sampler_takes_what_the_mask_leaves() {
     logits[id("n") as usize] = 1.0;
     matcher.mask().unwrap().apply(&mut logits);
     let mut sampler = Sampler::new(SamplingParams::default()).unwrap();
-    assert_eq!(sampler.sample(&mut logits, &[]), Ok(id("n")));
+    assert_eq!(sampler.sample(&mut logits, &[], &[]), Ok(id("n")));
 }
