@@ -38,7 +38,8 @@ fn a_cache_counts_when_it_is_used() {
     let path = long_context_model();
     for kv_type in [KvType::F16, KvType::F32] {
         let before = resident_bytes();
-        let device = DeviceOptions { backend: "ndarray".parse().expect("built in"), ..DeviceOptions::default() };
+        let device =
+            DeviceOptions { backend: "ndarray".parse().expect("built in"), ..DeviceOptions::default() };
         let context_size = Some(CONTEXT as usize);
         let options = ModelOptions { device, context_size, kv_type, ..ModelOptions::default() };
         let mut model = Model::open(&path, options).expect("the memory is there");

@@ -109,7 +109,11 @@ impl<'a> Vocab<'a> {
             .into_iter()
             .flatten()
             .collect(),
-            merges: merges.iter().enumerate().map(|(index, rule)| split_merge(index, rule)).collect::<Result<_, _>>()?,
+            merges: merges
+                .iter()
+                .enumerate()
+                .map(|(index, rule)| split_merge(index, rule))
+                .collect::<Result<_, _>>()?,
             chat_templates: chat_templates(metadata)?,
             pre_tokenizer,
             tokens: tokens.into(),
@@ -152,9 +156,9 @@ impl<'a> Vocab<'a> {
 pub(super) fn correct_kinds(tokens: &mut Tokens, merges: &[MergePair<'_>]) {
     for id in 0..tokens.len() as u32 {
         // Converters fill the vocabulary up to the embedding's rows with these.
-        let is_padding = tokens.text(id).is_none_or(|text| {
-            text.is_empty() || text.starts_with("[PAD") && *text == format!("[PAD{id}]")
-        });
+        let is_padding = tokens
+            .text(id)
+            .is_none_or(|text| text.is_empty() || text.starts_with("[PAD") && *text == format!("[PAD{id}]"));
         if is_padding {
             tokens.set_kind(id, TokenKind::Unused);
         }
