@@ -1,5 +1,5 @@
 //! Memory that opening a model takes. Alone in its process: other tests would count.
-#![cfg(target_os = "linux")]
+#![cfg(all(feature = "ndarray", target_os = "linux"))]
 
 use ember::device::{BackendKind, DeviceOptions, KvType};
 use ember::{AnswerOptions, Model, ModelOptions};
@@ -38,7 +38,7 @@ fn a_cache_counts_when_it_is_used() {
     let path = long_context_model();
     for kv_type in [KvType::F16, KvType::F32] {
         let before = resident_bytes();
-        let device = DeviceOptions { backend: BackendKind::Ndarray, ..DeviceOptions::default() };
+        let device = DeviceOptions { backend: BackendKind::Ndarray, device: 0, threads: None };
         let context_size = Some(CONTEXT as usize);
         let options = ModelOptions { device, context_size, kv_type, ..ModelOptions::default() };
         let mut model = Model::open(&path, options).expect("the memory is there");
