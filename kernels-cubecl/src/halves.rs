@@ -8,13 +8,13 @@ use cubecl::prelude::*;
 #[cube]
 pub(crate) fn half_to_float(bits: u32) -> f32 {
     let magnitude = (bits & 0x7fff) << 13;
-    // The exponents are biased by 15 and by 127; those of infinities and NaN are all ones: 31 and 255, twice as far.
-    let rebias = select(magnitude < 0x0f80_0000, comptime!(112u32 << 23), comptime!(224u32 << 23));
-    let normal = f32::reinterpret(magnitude + rebias);
+    let normal = f32::reinterpret(magnitude + 0x3800_0000);
     // A subnormal half gets an exponent too, whose value is taken off again.
     let subnormal = f32::reinterpret(magnitude + 0x3880_0000) - f32::new(1.0 / 16_384.0);
     let value = select(magnitude < 0x0080_0000, subnormal, normal);
-    f32::reinterpret(u32::reinterpret(value) | ((bits & 0x8000) << 16))
+    // What is larger than any half: infinities and NaN, whose exponents are all ones.
+    let ones = select(value >= f32::new(65_536.0), 0x7f80_0000u32, 0u32);
+    f32::reinterpret(u32::reinterpret(value) | ones | ((bits & 0x8000) << 16))
 }
 
 /// The nearest IEEE half, ties to even.

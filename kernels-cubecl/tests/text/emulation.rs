@@ -1,9 +1,11 @@
 //! The emulator notices what CUDA leaves undefined, and kernels that compute something else.
+use crate::attention_support::{Problem, Sequence, layout};
 use crate::blocks::{random_rows, weights};
 use crate::device::upload;
 use crate::emulator::{Edit, Launch, Program, aliases};
 use crate::runtime::Code;
 use crate::under_test::edited;
+use ember_kernels_cubecl::kv::KvType;
 use ember_kernels_cubecl::{DeviceMatrix, GgmlType, linear};
 use ember_test_support::{definition, distance, random};
 
@@ -137,6 +139,23 @@ fn edits_of_the_products_are_noticed() {
     for edit in [0, 1, 2, 3].map(without_barrier) {
         assert!(edited_product(40, edit).is_infinite());
     }
+}
+
+/// Attention of causal rows of which the last five see a value that is NaN; true if it breaks those only.
+fn edited_attention(edit: Edit) -> bool {
+    let (gpu, dim) = (edited(edit), 32);
+    let layout = layout(KvType::F32, 8, 1, dim);
+    let sequences = [Sequence::causal(20, 20)];
+    let problem = Problem::changed(&gpu, layout, 1, &sequences, |_, _, [_, v]| v[15 * dim] = f32::NAN);
+    let rows = problem.run(&gpu);
+    rows.chunks(dim).enumerate().all(|(row, y)| y[0].is_nan() == (row >= 15) && y[1].is_finite())
+}
+
+#[test]
+fn edits_of_attention_are_noticed() {
+    assert!(edited_attention(|text| text));
+    // What a row does not see is multiplied.
+    assert!(!edited_attention(|text| text.replace("!= uint32(3212836864)", "!= uint32(0)")));
 }
 
 /// Takes the barrier of that number out of a product on matrix units.
