@@ -17,7 +17,7 @@ use std::sync::Arc;
 const FAMILIES: [&str; 6] = ["llama", "llama3-rope", "ministral3", "mistral-small", "qwen2", "qwen3-tied"];
 
 fn runner(model: &str, entries: usize, kv_type: KvType) -> Box<dyn Runner> {
-    let checkpoint = Checkpoint::open(fixture(&format!("models/{model}/f32.gguf"))).expect("a fixture");
+    let checkpoint = Checkpoint::open(fixture(format!("models/{model}/f32.gguf"))).expect("a fixture");
     let cache = CacheOptions { context_size: entries, kv_type };
     let options = LoadOptions { device: DeviceOptions::default(), cache };
     load(&checkpoint, &options, &mut |_| ()).expect("it loads").runner
@@ -52,7 +52,7 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
 }
 
 fn config(model: &str) -> ModelConfig {
-    let checkpoint = Checkpoint::open(fixture(&format!("models/{model}/f32.gguf"))).expect("a fixture");
+    let checkpoint = Checkpoint::open(fixture(format!("models/{model}/f32.gguf"))).expect("a fixture");
     checkpoint.config().clone()
 }
 
@@ -120,8 +120,8 @@ fn a_seed_gives_its_text_whatever_else_is_in_the_batch() {
     let sampled = |i: u32, seed| GenerateRequest {
         sampling: SamplingParams {
             temperature: 1.5,
-            top_k: if i % 2 == 0 { 20 } else { 0 },
-            presence_penalty: if i % 3 == 0 { 0.5 } else { 0.0 },
+            top_k: if i.is_multiple_of(2) { 20 } else { 0 },
+            presence_penalty: if i.is_multiple_of(3) { 0.5 } else { 0.0 },
             seed: Some(seed),
             ..SamplingParams::default()
         },

@@ -68,21 +68,21 @@ fn an_output_never_replaces_the_model() {
 fn an_output_never_replaces_another_shard_or_a_file_of_the_folder() {
     let folder = folder("output-shards");
     let gguf = Gguf::open(model("qwen3-tied/f32.gguf")).unwrap();
-    let tensors: Vec<_> = gguf.tensors().iter().collect();
+    let whole = GgufFile::of(&gguf);
     let shards = [0, 1].map(|number| {
         let mut metadata: Vec<(String, Value)> = match number {
-            0 => gguf.metadata().iter().map(|(key, value)| (key.to_owned(), value.clone())).collect(),
+            0 => whole.metadata.clone(),
             _ => Vec::new(),
         };
         let count = |key: &str, n: usize| (format!("split.{key}"), Value::from(n as i32));
-        metadata.extend([count("no", number), count("count", 2), count("tensors.count", tensors.len())]);
-        let of_shard = tensors.chunks(tensors.len() / 2).nth(number).unwrap().iter();
-        let tensors = of_shard.map(|info| {
-            let ty = info.ty.computable().expect("a fixture that runs");
-            (info.name.clone(), ty, info.dims.clone(), gguf.bytes(info).to_vec())
-        });
+        metadata.extend([
+            count("no", number),
+            count("count", 2),
+            count("tensors.count", whole.tensors.len()),
+        ]);
+        let tensors = whole.tensors.chunks(whole.tensors.len() / 2).nth(number).unwrap().to_vec();
         let path = folder.join(format!("m-0000{}-of-00002.gguf", number + 1));
-        fs::write(&path, GgufFile { metadata, tensors: tensors.collect() }.into_bytes()).unwrap();
+        fs::write(&path, GgufFile { metadata, tensors }.into_bytes()).unwrap();
         path
     });
     assert_refused(&folder, &logits(&shards[0], &shards), IS_INPUT);

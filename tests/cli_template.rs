@@ -4,7 +4,7 @@ mod cli_support;
 use cli_support::{Ran, ember, ember_with, fixture, model, scratch};
 use ember::chat::{Message, Omission};
 use ember::{AnswerOptions, Conversation, Error, Model, ModelOptions};
-use ember_loaders::gguf::{Gguf, TensorInfo, Value};
+use ember_loaders::gguf::{Gguf, Value};
 use ember_test_support::GgufFile;
 use std::fs;
 
@@ -20,16 +20,13 @@ const TOOLS: &str =
 /// A copy of a model whose chat templates are these.
 fn with_templates(from: &str, name: &str, templates: &[(&str, &str)]) -> String {
     let gguf = Gguf::open(fixture(from)).unwrap();
-    let kept = gguf.metadata().iter().filter(|(key, _)| !key.starts_with(TEMPLATE));
-    let kept = kept.map(|(key, value)| (key.to_owned(), value.clone()));
+    let mut file = GgufFile::of(&gguf);
+    file.metadata.retain(|(key, _)| !key.starts_with(TEMPLATE));
     let given =
         templates.iter().map(|(key, text)| (format!("{TEMPLATE}{key}"), Value::from((*text).to_owned())));
-    let metadata = kept.chain(given).collect();
-    let tensor =
-        |info: &TensorInfo| (info.name.clone(), info.ty, info.dims.clone(), gguf.bytes(info).to_vec());
-    let tensors = gguf.tensors().iter().map(tensor).collect();
+    file.metadata.extend(given);
     let path = scratch(name);
-    fs::write(&path, GgufFile { metadata, tensors }.into_bytes()).unwrap();
+    fs::write(&path, file.into_bytes()).unwrap();
     path.to_str().unwrap().to_owned()
 }
 

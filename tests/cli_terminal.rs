@@ -145,17 +145,14 @@ fn messages_that_quote_a_file_do_not_drive_the_terminal() {
     let path = folder.join("escape\u{1b}[31m.gguf");
     let gguf = Gguf::open(model("qwen2/f32.gguf")).unwrap();
     let escape = "x\u{1b}[31m\u{9b}1m";
-    let metadata = gguf.metadata().iter().map(|(key, value)| match key {
-        "general.architecture" => (key.to_owned(), Value::from(escape)),
-        _ => (key.to_owned(), value.clone()),
-    });
-    let metadata = metadata.chain([(escape.to_owned(), Value::from(vec![escape.to_owned()]))]).collect();
-    let tensor = |info: &TensorInfo| {
-        let ty = info.ty.computable().expect("a fixture that runs");
-        (info.name.clone(), ty, info.dims.clone(), gguf.bytes(info).to_vec())
-    };
-    let tensors = gguf.tensors().iter().map(tensor).collect();
-    fs::write(&path, GgufFile { metadata, tensors }.into_bytes()).unwrap();
+    let mut file = GgufFile::of(&gguf);
+    for (key, value) in &mut file.metadata {
+        if key == "general.architecture" {
+            *value = Value::from(escape);
+        }
+    }
+    file.metadata.push((escape.to_owned(), Value::from(vec![escape.to_owned()])));
+    fs::write(&path, file.into_bytes()).unwrap();
     let path = path.to_str().unwrap();
     let list = folder.join("ids.txt");
     fs::write(&list, format!("[{{\"role\": \"{escape}\"")).unwrap();

@@ -8,15 +8,12 @@ use ember_test_support::{GgufFile, fixture};
 /// The fixture qwen3-yarn (an original context of 1024, factor 4) with another stated context.
 fn checkpoint(context_length: u32) -> Checkpoint {
     let gguf = Gguf::open(fixture("models/qwen3-yarn/f32.gguf")).expect("a committed fixture");
-    let metadata = gguf.metadata().iter().map(|(key, value)| match key {
-        "qwen3.context_length" => (key.to_owned(), Value::from(context_length)),
-        _ => (key.to_owned(), value.clone()),
-    });
-    let tensors = gguf
-        .tensors()
-        .iter()
-        .map(|tensor| (tensor.name.clone(), tensor.ty, tensor.dims.clone(), gguf.bytes(tensor).to_vec()));
-    let file = GgufFile { metadata: metadata.collect(), tensors: tensors.collect() };
+    let mut file = GgufFile::of(&gguf);
+    for (key, value) in &mut file.metadata {
+        if key == "qwen3.context_length" {
+            *value = Value::from(context_length);
+        }
+    }
     Checkpoint::from_gguf(Gguf::from_bytes(file.into_bytes()).expect("a valid file"))
         .expect("a whole checkpoint")
 }

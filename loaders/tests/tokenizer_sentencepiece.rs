@@ -283,7 +283,8 @@ fn long_runs_are_encoded() {
 
 #[test]
 fn a_vocabulary_made_by_hand_is_checked_too() {
-    let good = Vocab::from_metadata(&metadata(MODEL)).unwrap();
+    let metadata = metadata(MODEL);
+    let good = Vocab::from_metadata(&metadata).unwrap();
     let merges = vec![("a".into(), "no such piece".into())];
     let refused = Tokenizer::from_vocab(Vocab { merges, ..good.clone() }).unwrap_err().to_string();
     assert!(refused.starts_with("byte-pair encoding: "), "{refused}");

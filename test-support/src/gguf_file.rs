@@ -1,5 +1,5 @@
 //! GGUF files made in memory.
-use ember_loaders::gguf::{GgmlType, GgufWriter, Value};
+use ember_loaders::gguf::{GgmlType, Gguf, GgufWriter, Value};
 
 /// The parts of a GGUF file.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +11,19 @@ pub struct GgufFile {
 }
 
 impl GgufFile {
+    /// The parts of an open file.
+    ///
+    /// # Panics
+    /// If it has a tensor of a type that cannot be computed with.
+    pub fn of(gguf: &Gguf) -> Self {
+        let metadata = gguf.metadata().iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+        let tensors = gguf.tensors().iter().map(|tensor| {
+            let ty = tensor.ty.computable().unwrap_or_else(|| panic!("{} is {}", tensor.name, tensor.ty));
+            (tensor.name.clone(), ty, tensor.dims.clone(), gguf.bytes(tensor).to_vec())
+        });
+        Self { metadata, tensors: tensors.collect() }
+    }
+
     /// The bytes of the file.
     ///
     /// # Panics

@@ -51,7 +51,7 @@ pub enum Piece<'a> {
 
 /// The rules by which ordinary text becomes tokens.
 enum Model {
-    ByteLevel(Merges),
+    ByteLevel(Box<Merges>),
     SentencePiece(Box<SentencePiece>),
 }
 
@@ -113,7 +113,7 @@ impl Tokenizer {
         let (model, added, user_defined) = match vocab.sentencepiece {
             None => {
                 let added = of_kinds(&[TokenKind::Control, TokenKind::UserDefined]);
-                (Model::ByteLevel(Merges::new(&vocab.merges, &tokens)?), added, user_defined)
+                (Model::ByteLevel(Box::new(Merges::new(&vocab.merges, &tokens)?)), added, user_defined)
             }
             Some(rule) => {
                 let model = SentencePiece::new(rule, &user_defined, &tokens, &vocab.merges)?;

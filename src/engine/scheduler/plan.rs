@@ -119,16 +119,14 @@ impl Scheduler {
     /// Beside their own blocks there must be one for each other request to grow into: to be admitted and preempted again
     /// at once would be in vain.
     fn candidates_to_start(&self) -> Vec<Candidate> {
-        let mut running = self.running.len();
         let mut available = self.blocks.usage().available();
         let mut candidates = Vec::new();
-        for (id, request) in self.ready_to_start() {
+        for (running, (id, request)) in (self.running.len()..).zip(self.ready_to_start()) {
             let cached = self.blocks.cached_prefix(&request.content, request.reusable());
             let need = self.blocks.blocks_for(request.content.len()) - cached.held_blocks;
             if running == self.limits.running || need + running > available {
                 break;
             }
-            running += 1;
             available -= need;
             candidates.push(Candidate {
                 id,
