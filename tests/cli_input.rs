@@ -253,7 +253,7 @@ fn a_line_break_ends_an_answer_and_settings_go_back() {
     let stopped = run(&["--stop", r"\n\n"]);
     assert_eq!((&stopped["stop_string"], &stopped["text"]), (&"\n\n".into(), &"".into()));
     let literal = run(&["--stop", r"\\n"]);
-    assert_eq!((&literal["finish_reason"], &literal["text"]), (&"max_tokens".into(), &"\n\n\n\n".into()));
+    assert_eq!((&literal["finish_reason"], &literal["text"]), (&"length".into(), &"\n\n\n\n".into()));
     let unknown = ember(&["run", "-m", &qwen, "--stop", r"\boxed", "hi"]);
     assert!(unknown.status == 2 && unknown.stderr.contains(r"\b is no escape"), "{}", unknown.stderr);
     let help = ember(&["run", "--help"]).ok().stdout;

@@ -4,7 +4,7 @@ mod cli_support;
 mod vision_support;
 
 use cli_support::{ember, model};
-use ember_loaders::gguf::{Gguf, TensorInfo, Value};
+use ember_loaders::gguf::{Gguf, Value};
 use ember_test_support::GgufFile;
 use nix::pty::{Winsize, openpty};
 use std::fs::{self, File};
