@@ -1,9 +1,10 @@
 //! The choice of the rows of each step: which sequences run, on which blocks, and which of their tokens.
 //!
-//! A step has the rows of sequences that are one token behind first, then chunks of prompts ([`share`] says how many rows
-//! each). A sequence that is admitted takes the blocks of all its tokens; later ones it takes as it grows, and when the pool
-//! has none the most junior sequence gives up its own and is computed again later, mostly from the prefix cache. The most
-//! senior one is never preempted by its equals, so it always finishes, and then the next.
+//! A step has the rows of sequences that are one token behind first, then chunks of prompts: half of the rows that are left
+//! for the oldest, half for the shortest. A sequence that is admitted takes the blocks of all its tokens; later ones it takes
+//! as it grows, and when the pool has none the most junior sequence gives up its own and is computed again later, mostly from
+//! the prefix cache. The most senior one is never preempted by its equals, so it always finishes, and then the next.
+//! So of n requests with w tokens in all, prompts and answers, the last is done within n times w steps.
 //!
 //! Seniority is priority, then age. Admission keeps to it: while a waiting request finds no room, none behind it is admitted.
 mod limits;
