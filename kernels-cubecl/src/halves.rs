@@ -12,9 +12,10 @@ pub(crate) fn half_to_float(bits: u32) -> f32 {
     // A subnormal half gets an exponent too, whose value is taken off again.
     let subnormal = f32::reinterpret(magnitude + 0x3880_0000) - f32::new(1.0 / 16_384.0);
     let value = select(magnitude < 0x0080_0000, subnormal, normal);
+    let finite = u32::reinterpret(value);
     // What is larger than any half: infinities and NaN, whose exponents are all ones.
-    let ones = select(value >= f32::new(65_536.0), 0x7f80_0000u32, 0u32);
-    f32::reinterpret(u32::reinterpret(value) | ones | ((bits & 0x8000) << 16))
+    let widened = select(value >= f32::new(65_536.0), finite | 0x7f80_0000, finite);
+    f32::reinterpret(widened | ((bits & 0x8000) << 16))
 }
 
 /// The nearest IEEE half, ties to even.
