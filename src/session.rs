@@ -191,7 +191,6 @@ fn continue_prompt<'s>(
         max_tokens,
         end_tokens: text.tokenizer().eog().to_vec(),
         no_loop_check,
-        ..GenerateLimits::default()
     };
     let spans = images.at(&prompt.image_starts);
     let tokens = Tokens { ids: &prompt.ids, images: &spans };
@@ -208,11 +207,4 @@ fn continue_prompt<'s>(
     };
     let warnings = prompt.warnings.clone();
     Ok(Answer::new(parts, generation, splitter, warnings, images, Terms { max_tokens, sampling }, kept))
-}
-
-impl Drop for Session<'_> {
-    /// Gives the blocks of the KV cache back.
-    fn drop(&mut self) {
-        self.model.engine.truncate(&mut self.sequence, 0);
-    }
 }

@@ -196,13 +196,8 @@ fn ends_are_banned_until_the_least_number_of_tokens() {
     let model = "qwen3-tied";
     let free = alone(model, KvType::F16, &request(&[1, 2, 3], 1));
     let end_tokens = vec![free[0]];
-    let limits = |min_tokens| GenerateLimits {
-        max_tokens: Some(5),
-        min_tokens,
-        end_tokens: end_tokens.clone(),
-        ..GenerateLimits::default()
-    };
-    let with = |min_tokens| GenerateRequest { limits: limits(min_tokens), ..request(&[1, 2, 3], 5) };
+    let limits = GenerateLimits { max_tokens: Some(5), end_tokens, ..GenerateLimits::default() };
+    let with = |min_tokens| GenerateRequest { limits: limits.clone(), min_tokens, ..request(&[1, 2, 3], 5) };
     assert!(alone(model, KvType::F16, &with(0)).is_empty());
     let answer = alone(model, KvType::F16, &with(3));
     assert!(answer.len() >= 3 && !answer[..3].contains(&free[0]), "{answer:?}");

@@ -90,6 +90,14 @@ fn a_sequence_ends_with_the_context_and_the_cache() {
     assert_eq!(context.tokens(), [3, 4, 5, 6, 7, 8, 9], "the last one is only sampled");
     assert_eq!(context.finished().reason, FinishReason::ContextFull);
     assert_eq!(context.finished().generated_tokens, 7);
+    let mut of_request = request(&[1, 2], 99);
+    of_request.limits.context = Some(5);
+    let own = submit(&mut batcher, &of_request);
+    of_request.limits.context = Some(2);
+    let refused = submit(&mut batcher, &of_request);
+    run(&mut batcher);
+    assert_eq!((own.tokens().len(), own.finished().reason), (4, FinishReason::ContextFull));
+    assert_eq!(refused.error(), "3 tokens do not fit into the context of 2");
     let mut batcher = Batcher::new(Box::new(Counting::new(2)), limits(1000)).expect("limits");
     let cache = submit(&mut batcher, &request(&[1, 2], 99));
     run(&mut batcher);

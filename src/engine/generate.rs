@@ -11,8 +11,6 @@ pub struct GenerateLimits {
     pub context: Option<usize>,
     /// Tokens to generate at most.
     pub max_tokens: Option<usize>,
-    /// Tokens before which none of the end tokens is drawn.
-    pub min_tokens: usize,
     /// Tokens that end the generation and are not part of it.
     pub end_tokens: Vec<u32>,
     /// True to go on when the tokens repeat themselves without end.

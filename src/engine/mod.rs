@@ -1,4 +1,7 @@
 //! From token ids to token ids: sequences, KV blocks and flat batches. No tensors here: the model is behind [`Runner`].
+//!
+//! [`Engine`] runs the steps that its caller asks for, as a [`Generation`] does for one conversation. A [`Batcher`] runs many
+//! requests at once, in the steps that its [`scheduler`] plans; an [`EngineHandle`] leads to one on a thread of its own.
 mod batcher;
 mod block_manager;
 mod content;

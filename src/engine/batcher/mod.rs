@@ -10,7 +10,7 @@ mod thread;
 pub use request::{Finished, GenerateRequest, Sink};
 pub use thread::{EngineHandle, EngineStopped};
 
-use super::scheduler::{Full, Limits, LimitsError, RequestId, Scheduler, SchedulerMetrics, Submission};
+use super::scheduler::{Limits, LimitsError, Refusal, RequestId, Scheduler, SchedulerMetrics, Submission};
 use super::{BlockManager, EngineError, FinishReason, ImageKey, Runner, RunnerOutput};
 use crate::sampling::Sampler;
 use ember_models::ModelError;
@@ -91,6 +91,11 @@ impl Batcher {
         }
         super::Tokens { ids: &request.prompt, images: &request.images }
             .check_images(self.runner.config().hidden_size)?;
+        let generates = request.limits.max_tokens != Some(0);
+        let tokens = request.prompt.len() + usize::from(generates);
+        if let Some(context) = request.limits.context.filter(|&context| tokens > context) {
+            return Err(Refusal::BeyondContext { tokens, context }.into());
+        }
         let first = Sampler::new(request.sampling.clone())?;
         let samplers: Result<Vec<_>, _> = (0..samples as u64)
             .map(|i| {
@@ -104,7 +109,7 @@ impl Batcher {
             scope: request.scope.clone(),
             bypass_cache: request.prompt_logprobs.is_some(),
             samples,
-            generates: request.limits.max_tokens != Some(0),
+            generates,
             prompt_results: request.prompt_logprobs.is_some(),
             priority: request.priority,
             ready: true,
@@ -182,7 +187,9 @@ impl Batcher {
 
     /// Appends a token that was handed out.
     fn push(&mut self, id: RequestId, token: u32) {
-        if let Err(Full::Context { .. } | Full::Cache { .. }) = self.scheduler.push_token(id, token) {
+        let known = self.scheduler.request(id).map_or(0, |request| request.tokens().len());
+        let full = self.sample(id).exceeds_context(known + 1);
+        if full || self.scheduler.push_token(id, token).is_err() {
             return self.finish(id, FinishReason::ContextFull, 1);
         }
         let Some(request) = self.scheduler.request(id) else { return };

@@ -15,6 +15,8 @@ pub struct GenerateRequest {
     pub sampling: SamplingParams,
     /// Limits of each continuation.
     pub limits: GenerateLimits,
+    /// Tokens before which none of the end tokens is drawn.
+    pub min_tokens: usize,
     /// Log-probabilities of the generated tokens, each with as many of the likeliest.
     pub logprobs: Option<usize>,
     /// Log-probabilities of the prompt's tokens, each with as many of the likeliest. The whole prompt is then computed,

@@ -13,6 +13,7 @@ pub(super) struct Sample {
     pub images: Arc<[ImageSpan]>,
     sampler: Sampler,
     limits: GenerateLimits,
+    min_tokens: usize,
     loop_check: LoopCheck,
     logprobs: Option<usize>,
     prompt_logprobs: Option<usize>,
@@ -47,6 +48,7 @@ impl Sample {
             images,
             sampler,
             limits: request.limits.clone(),
+            min_tokens: request.min_tokens,
             loop_check: LoopCheck::new(),
             logprobs: request.logprobs,
             prompt_logprobs: request.prompt_logprobs.filter(|_| index == 0),
@@ -67,7 +69,7 @@ impl Sample {
         }
         match self.sampler.likeliest_needed() {
             _ if self.limits.max_tokens == Some(0) => Wanted::Nothing,
-            Some(k) if self.logprobs.is_none() && generated >= self.limits.min_tokens => Wanted::Likeliest(k),
+            Some(k) if self.logprobs.is_none() && generated >= self.min_tokens => Wanted::Likeliest(k),
             _ => Wanted::Last,
         }
     }
@@ -130,7 +132,7 @@ impl Sample {
         generated: &[u32],
     ) -> Result<(u32, Option<TokenLogprobs>), EngineError> {
         let mut allowed = logits.to_vec();
-        if generated.len() < self.limits.min_tokens {
+        if generated.len() < self.min_tokens {
             for &token in &self.limits.end_tokens {
                 if let Some(logit) = allowed.get_mut(token as usize) {
                     *logit = f32::NEG_INFINITY;
@@ -140,6 +142,11 @@ impl Sample {
         let token = self.sampler.sample(&mut allowed, prompt, generated)?;
         let logprobs = self.logprobs.map(|n| Logprobs::new(logits).with_likeliest(token, n));
         Ok((token, logprobs))
+    }
+
+    /// True if `tokens` of prompt and answer are more than its cache may hold.
+    pub fn exceeds_context(&self, tokens: usize) -> bool {
+        self.limits.context.is_some_and(|context| tokens > context)
     }
 
     /// The end that has come with the last of the `generated` tokens, if any.
