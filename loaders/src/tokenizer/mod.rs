@@ -108,6 +108,11 @@ impl Tokenizer {
         vocab.check()?;
         let mut tokens = Tokens::new(&vocab.tokens, std::mem::take(&mut vocab.kinds))?;
         vocab::correct_kinds(&mut tokens, &vocab.merges);
+        // Before the merges: of several faults the simplest is named.
+        let bytes = match vocab.sentencepiece {
+            None => TokenBytes::byte_level(&tokens)?,
+            Some(_) => TokenBytes::of(&tokens, sentencepiece::token_bytes),
+        };
         let of_kinds = |kinds: &[TokenKind]| tokens.of_kinds(kinds).collect::<Vec<_>>();
         let user_defined = of_kinds(&[TokenKind::UserDefined]);
         let (model, added, user_defined) = match vocab.sentencepiece {
@@ -124,10 +129,7 @@ impl Tokenizer {
             added: AddedTokens::new(&added)?,
             user_defined: AddedTokens::new(&user_defined)?,
             eog: vocab.end_of_generation_ids(&tokens),
-            bytes: match vocab.sentencepiece {
-                None => TokenBytes::byte_level(&tokens)?,
-                Some(_) => TokenBytes::of(&tokens, sentencepiece::token_bytes),
-            },
+            bytes,
             model,
             tokens,
             pre_tokenizer: vocab.pre_tokenizer,
