@@ -1,80 +1,24 @@
 //! The engine's bookkeeping, on a runner that counts instead of a model.
+mod engine_support;
+
 use ember::device::{BackendKind, CacheOptions, DeviceOptions, KvType, LoadOptions, load};
 use ember::engine::{
-    Chunk, EncodedImage, Engine, EngineError, FinishReason, GenerateLimits, Generation, ImageSpan, Runner,
-    RunnerOutput, Sequence, Step, Tokens, Wanted,
+    Chunk, EncodedImage, Engine, EngineError, FinishReason, GenerateLimits, Generation, ImageSpan, Sequence,
+    Step, Tokens, Wanted,
 };
 use ember::sampling::{Sampler, SamplingParams};
-use ember_loaders::checkpoint::{Checkpoint, ModelConfig};
+use ember_loaders::checkpoint::Checkpoint;
 use ember_loaders::image::ImageGrid;
-use ember_models::{Batch, ModelError};
+use ember_models::Batch;
 use ember_test_support::fixture;
+use engine_support::{Counting, VOCAB};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-const VOCAB: u32 = 50;
-const BLOCK: usize = 4;
-
-/// Predicts `token + 1` after every token and records the batches it was given.
-struct Counting {
-    config: ModelConfig,
-    n_blocks: usize,
-    batches: Arc<Mutex<Vec<Batch>>>,
-}
-
-impl Runner for Counting {
-    fn config(&self) -> &ModelConfig {
-        &self.config
-    }
-
-    fn block_len(&self) -> usize {
-        BLOCK
-    }
-
-    fn n_blocks(&self) -> usize {
-        self.n_blocks
-    }
-
-    fn kv_bytes(&self) -> usize {
-        0
-    }
-
-    fn prefill_rows(&self) -> usize {
-        256
-    }
-
-    fn max_logits_rows(&self) -> usize {
-        3
-    }
-
-    fn set_check_finite(&mut self, _: bool) {}
-
-    fn step(&mut self, batch: &Batch) -> Result<RunnerOutput, ModelError> {
-        batch.validate(VOCAB as usize, self.config.hidden_size, BLOCK, self.n_blocks * BLOCK)?;
-        self.batches.lock().expect("no panic").push(batch.clone());
-        let row = |&row: &u32| {
-            let next = (batch.tokens[row as usize] + 1) % VOCAB;
-            (0..VOCAB).map(move |token| if token == next { 1.0 } else { 0.0 })
-        };
-        // The next token, then those that follow it, each half as likely.
-        let pick = |row: &u32| {
-            let next = batch.tokens[*row as usize] + 1;
-            (0..batch.likeliest as u32).map(|i| ((next + i) % VOCAB, 0.5_f32.powi(i as i32))).collect()
-        };
-        Ok(RunnerOutput {
-            logits: batch.logits_rows.iter().flat_map(row).collect(),
-            likeliest: batch.likeliest_rows.iter().map(pick).collect(),
-            hidden: Vec::new(),
-            not_finite: Vec::new(),
-        })
-    }
-}
-
 fn engine(n_blocks: usize) -> (Engine, Arc<Mutex<Vec<Batch>>>) {
-    let file = fixture("models/qwen3-tied/f32.gguf");
-    let config = Checkpoint::open(file).expect("a committed fixture").config().clone();
-    let batches = Arc::new(Mutex::new(Vec::new()));
-    (Engine::new(Box::new(Counting { config, n_blocks, batches: batches.clone() })), batches)
+    let model = Counting { max_logits_rows: 3, ..Counting::new(n_blocks) };
+    let batches = model.batches.clone();
+    (Engine::new(Box::new(model)), batches)
 }
 
 /// Generates until the end, or until `stop_after` tokens (0: after the first chunk of the prompt).

@@ -102,6 +102,7 @@ pub struct Counting {
     pub config: ModelConfig,
     pub n_blocks: usize,
     pub prefill_rows: usize,
+    pub max_logits_rows: usize,
     pub batches: Arc<Mutex<Vec<Batch>>>,
     /// After this token its numbers break down.
     pub breaks_after: Option<u32>,
@@ -119,6 +120,7 @@ impl Counting {
             config: ModelConfig { vocab_size: VOCAB as usize, ..config },
             n_blocks,
             prefill_rows: 256,
+            max_logits_rows: 200,
             batches: Arc::default(),
             breaks_after: None,
             fails_at: None,
@@ -149,7 +151,7 @@ impl Runner for Counting {
     }
 
     fn max_logits_rows(&self) -> usize {
-        200
+        self.max_logits_rows
     }
 
     fn set_check_finite(&mut self, _on: bool) {}
@@ -170,6 +172,7 @@ impl Runner for Counting {
             let next = (token(row) + 1) % VOCAB;
             (0..VOCAB).map(move |token| if token == next { 1.0 } else { 0.0 })
         };
+        // The next token, then those that follow it, each half as likely.
         let pick = |row: &u32| {
             let next = token(row) + 1;
             (0..batch.likeliest as u32).map(|i| ((next + i) % VOCAB, 0.5_f32.powi(i as i32))).collect()

@@ -11,8 +11,8 @@ pub use request::{Finished, GenerateRequest, Sink};
 pub use thread::{EngineHandle, EngineStopped};
 
 use super::scheduler::{Limits, LimitsError, Refusal, RequestId, Scheduler, SchedulerMetrics, Submission};
-use super::{BlockManager, EngineError, FinishReason, ImageKey, Runner, RunnerOutput};
-use crate::sampling::Sampler;
+use super::{BlockManager, EngineError, FinishReason, ImageKey, Runner, RunnerOutput, Tokens, Wanted};
+use crate::sampling::{Sampler, SamplingParams};
 use ember_models::ModelError;
 use rows::{Results, RowResult, StepChunk};
 use sample::{Next, Sample};
@@ -89,7 +89,7 @@ impl Batcher {
         if let Some(reason) = &self.stopped {
             return Err(EngineError::Stopped { reason: reason.clone() });
         }
-        super::Tokens { ids: &request.prompt, images: &request.images }
+        Tokens { ids: &request.prompt, images: &request.images }
             .check_images(self.runner.config().hidden_size)?;
         let generates = request.limits.max_tokens != Some(0);
         let tokens = request.prompt.len() + usize::from(generates);
@@ -97,12 +97,11 @@ impl Batcher {
             return Err(Refusal::BeyondContext { tokens, context }.into());
         }
         let first = Sampler::new(request.sampling.clone())?;
-        let samplers: Result<Vec<_>, _> = (0..samples as u64)
-            .map(|i| {
-                let seed = Some(first.seed().wrapping_add(i));
-                Sampler::new(crate::sampling::SamplingParams { seed, ..request.sampling.clone() })
-            })
-            .collect();
+        let sampler = |i| {
+            let seed = Some(first.seed().wrapping_add(i));
+            Sampler::new(SamplingParams { seed, ..request.sampling.clone() })
+        };
+        let samplers = (0..samples as u64).map(sampler).collect::<Result<Vec<_>, _>>()?;
         let ids = self.scheduler.submit(Submission {
             prompt: request.prompt.clone(),
             images: request.images.iter().map(ImageKey::from).collect(),
@@ -114,7 +113,7 @@ impl Batcher {
             priority: request.priority,
             ready: true,
         })?;
-        Ok(ids.into_iter().zip(samplers?).collect())
+        Ok(ids.into_iter().zip(samplers).collect())
     }
 
     /// Runs one step. Returns false when there was nothing to run.
@@ -129,11 +128,11 @@ impl Batcher {
             self.sample(chunk.id).start();
         }
         match self.runner.step(&batch) {
-            Ok(output) => {
-                let results = self.results(&output, &chunks);
+            Ok(mut output) => {
+                let results = self.results(&mut output, &chunks);
                 self.scheduler.complete(&plan);
-                for (chunk, logits, result) in results {
-                    self.advance(chunk, logits, result);
+                for (chunk, result) in results {
+                    self.advance(chunk, result);
                 }
             }
             Err(error) => self.stop(error.to_string()),
@@ -144,14 +143,14 @@ impl Batcher {
     /// The results of the chunks; those with numbers that broke down end here.
     fn results<'a>(
         &mut self,
-        output: &'a RunnerOutput,
+        output: &'a mut RunnerOutput,
         chunks: &'a [StepChunk],
-    ) -> Vec<(&'a StepChunk, &'a [f32], RowResult<'a>)> {
+    ) -> Vec<(&'a StepChunk, RowResult<'a>)> {
         let mut all = Results::new(output, self.runner.config().vocab_size);
         let mut good = Vec::new();
         for chunk in chunks {
             match all.take(chunk) {
-                Ok((logits, result)) => good.push((chunk, logits, result)),
+                Ok(result) => good.push((chunk, result)),
                 Err(broken) => self.fail(chunk.id, ModelError::from(broken).into()),
             }
         }
@@ -159,7 +158,8 @@ impl Batcher {
     }
 
     /// Takes note of what a chunk has brought its continuation.
-    fn advance(&mut self, chunk: &StepChunk, logits: &[f32], result: RowResult<'_>) {
+    fn advance(&mut self, chunk: &StepChunk, result: RowResult<'_>) {
+        let vocab = self.runner.config().vocab_size;
         let Some(request) = self.scheduler.request(chunk.id) else { return };
         let (prompt, generated) = request.tokens().split_at(request.prompt_tokens());
         let sample = self.samples.get_mut(&chunk.id).expect("every request has a sample");
@@ -167,18 +167,13 @@ impl Batcher {
         if chunk.planned.tokens.start < prompt.len() {
             sample.prefilled(done.min(prompt.len()), prompt.len());
         }
-        if !logits.is_empty() {
-            sample.report_prompt(
-                prompt,
-                chunk.planned.wanted.clone(),
-                logits,
-                self.runner.config().vocab_size,
-            );
+        if let (Wanted::All, RowResult::Logits(rows)) = (chunk.wanted, &result) {
+            sample.report_prompt(prompt, chunk.planned.wanted.clone(), rows, vocab);
         }
         if done < prompt.len() + generated.len() {
             return;
         }
-        match sample.next(result, prompt, generated) {
+        match sample.next(result, vocab, prompt, generated) {
             Ok(Next::Token(token)) => self.push(chunk.id, token),
             Ok(Next::End(reason)) => self.finish(chunk.id, reason, 0),
             Err(error) => self.fail(chunk.id, error),

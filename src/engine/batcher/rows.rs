@@ -6,15 +6,15 @@ use ember_models::backend::TopK;
 use ember_models::batch::slot;
 use ember_models::{Batch, NotFinite, SequenceRows};
 
-/// The result of a chunk's last row.
-#[derive(Clone, Copy, Debug)]
+/// The results of a chunk's rows.
+#[derive(Debug)]
 pub(super) enum RowResult<'a> {
     /// None was wanted.
     Nothing,
-    /// Its likeliest tokens.
+    /// The last row's likeliest tokens.
     Likeliest(&'a [(u32, f32)]),
-    /// Its logits, `[vocab]`.
-    Logits(&'a [f32]),
+    /// The logits of the rows that were wanted, `[rows, vocab]`: at least the last row's.
+    Logits(&'a mut [f32]),
 }
 
 /// A chunk of a step with what is wanted of its rows.
@@ -71,37 +71,31 @@ impl Batcher {
 
 /// The results of a step, handed out chunk by chunk.
 pub(super) struct Results<'a> {
-    logits: &'a [f32],
+    logits: &'a mut [f32],
     likeliest: std::slice::Iter<'a, TopK>,
     not_finite: &'a [NotFinite],
     vocab: usize,
 }
 
 impl<'a> Results<'a> {
-    pub fn new(output: &'a RunnerOutput, vocab: usize) -> Self {
+    pub fn new(output: &'a mut RunnerOutput, vocab: usize) -> Self {
         let RunnerOutput { logits, likeliest, not_finite, .. } = output;
         Self { logits, likeliest: likeliest.iter(), not_finite, vocab }
     }
 
-    /// The results of the next chunk: the logits of all the rows that it wanted, and the result of its last row.
+    /// The results of the next chunk.
     ///
     /// # Errors
     /// The first number of its rows that is not finite.
-    pub fn take(&mut self, chunk: &StepChunk) -> Result<(&'a [f32], RowResult<'a>), NotFinite> {
+    pub fn take(&mut self, chunk: &StepChunk) -> Result<RowResult<'a>, NotFinite> {
         let results = match chunk.wanted {
-            Wanted::Nothing => (&[][..], RowResult::Nothing),
+            Wanted::Nothing => RowResult::Nothing,
             Wanted::Likeliest(k) => {
                 let row = self.likeliest.next().map_or(&[][..], |row| &row[..k.min(row.len())]);
-                (&[][..], RowResult::Likeliest(row))
+                RowResult::Likeliest(row)
             }
-            Wanted::Last => {
-                let logits = self.take_logits(1);
-                (&[][..], RowResult::Logits(logits))
-            }
-            Wanted::All => {
-                let logits = self.take_logits(chunk.planned.wanted.len());
-                (logits, RowResult::Logits(&logits[logits.len() - self.vocab..]))
-            }
+            Wanted::Last => RowResult::Logits(self.take_logits(1)),
+            Wanted::All => RowResult::Logits(self.take_logits(chunk.planned.wanted.len())),
         };
         let rows = chunk.first_row..chunk.first_row + chunk.planned.tokens.len();
         match self.not_finite.iter().find(|broken| rows.contains(&broken.row)) {
@@ -110,8 +104,8 @@ impl<'a> Results<'a> {
         }
     }
 
-    fn take_logits(&mut self, rows: usize) -> &'a [f32] {
-        let (taken, rest) = self.logits.split_at(rows * self.vocab);
+    fn take_logits(&mut self, rows: usize) -> &'a mut [f32] {
+        let (taken, rest) = std::mem::take(&mut self.logits).split_at_mut(rows * self.vocab);
         self.logits = rest;
         taken
     }

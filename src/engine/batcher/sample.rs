@@ -97,13 +97,14 @@ impl Sample {
         );
     }
 
-    /// Draws the next token from the result of the last row.
+    /// Draws the next token from the result of the last row, whose logits it may overwrite.
     ///
     /// # Errors
     /// Any error of the sampler.
     pub fn next(
         &mut self,
         result: RowResult<'_>,
+        vocab: usize,
         prompt: &[u32],
         generated: &[u32],
     ) -> Result<Next, EngineError> {
@@ -113,7 +114,10 @@ impl Sample {
         let (token, logprobs) = match result {
             RowResult::Nothing => return Ok(Next::End(FinishReason::MaxTokens)),
             RowResult::Likeliest(likeliest) => (self.sampler.sample_likeliest(likeliest)?, None),
-            RowResult::Logits(logits) => self.draw(logits, prompt, generated)?,
+            RowResult::Logits(rows) => {
+                let last = rows.len() - vocab;
+                self.draw(&mut rows[last..], prompt, generated)?
+            }
         };
         self.last = Some(Instant::now());
         if self.limits.end_tokens.contains(&token) {
@@ -127,20 +131,21 @@ impl Sample {
 
     fn draw(
         &mut self,
-        logits: &[f32],
+        logits: &mut [f32],
         prompt: &[u32],
         generated: &[u32],
     ) -> Result<(u32, Option<TokenLogprobs>), EngineError> {
-        let mut allowed = logits.to_vec();
+        // Log-probabilities are of the model's own logits, before the sampler changes them.
+        let own = self.logprobs.map(|n| (n, logits.to_vec()));
         if generated.len() < self.min_tokens {
             for &token in &self.limits.end_tokens {
-                if let Some(logit) = allowed.get_mut(token as usize) {
+                if let Some(logit) = logits.get_mut(token as usize) {
                     *logit = f32::NEG_INFINITY;
                 }
             }
         }
-        let token = self.sampler.sample(&mut allowed, prompt, generated)?;
-        let logprobs = self.logprobs.map(|n| Logprobs::new(logits).with_likeliest(token, n));
+        let token = self.sampler.sample(logits, prompt, generated)?;
+        let logprobs = own.map(|(n, own)| Logprobs::new(&own).with_likeliest(token, n));
         Ok((token, logprobs))
     }
 

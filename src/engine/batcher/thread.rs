@@ -63,26 +63,31 @@ impl EngineHandle {
 
 /// Steps while there are requests, waits for one while there are none, and ends when nobody can send any.
 fn run(mut batcher: Batcher, requests: &Receiver<Submitted>, metrics: &Mutex<SchedulerMetrics>) {
+    let mut at_rest = true;
     loop {
-        let received = match batcher.is_idle() {
+        let received = match at_rest {
             true => requests.recv().map_err(|_| TryRecvError::Disconnected),
             false => requests.try_recv(),
         };
         match received {
-            Ok(Submitted { request, sinks }) => batcher.submit(&request, sinks),
-            Err(TryRecvError::Disconnected) if batcher.is_idle() => return,
-            Err(_) => step(&mut batcher),
+            Ok(Submitted { request, sinks }) => {
+                batcher.submit(&request, sinks);
+                at_rest = false;
+            }
+            Err(TryRecvError::Disconnected) if at_rest => return,
+            Err(_) => at_rest = !step(&mut batcher),
         }
         *metrics.lock().unwrap_or_else(PoisonError::into_inner) = batcher.metrics();
     }
 }
 
-/// A step whose panic ends the requests instead of leaving them without an answer.
-fn step(batcher: &mut Batcher) {
+/// A [`Batcher::step`] whose panic ends the requests instead of leaving them without an answer.
+fn step(batcher: &mut Batcher) -> bool {
     // After a panic the batcher runs no further step: its model may be in any state.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| batcher.step())) {
+    catch_unwind(AssertUnwindSafe(|| batcher.step())).unwrap_or_else(|panic| {
         batcher.stop(format!("the engine failed: {}", message(panic.as_ref())));
-    }
+        false
+    })
 }
 
 fn message(panic: &dyn Any) -> &str {
